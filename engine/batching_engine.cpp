@@ -35,8 +35,9 @@ BatchingEngine::BatchingEngine(Parts parts)
       admission_(*kv_, options_.max_sequences, options_.max_sequences + options_.max_queue),
       builder_(*kv_, {options_.max_step_tokens, options_.max_sequences}),
       pooler_(*model_, backend_, stream_),
-      sampler_(std::move(parts.sampler), StepMasks(ranks_, config_.vocab, options_.max_sequences),
-               *model_, stream_) {
+      sampler_(std::move(parts.sampler),
+               StepMasks(ranks_, config_.vocab, options_.max_sequences, backend_, stream_), *model_,
+               stream_) {
   const auto sequences = static_cast<size_t>(options_.max_sequences);
   const size_t inside = sequences + static_cast<size_t>(options_.max_queue);
   sequences_.reserve(inside);

@@ -6,9 +6,9 @@
 
 namespace tessera {
 
-// The grammar of one sample: which tokens may come next. It knows token ids and masks only; texts
-// and schemas are the server's. The leader's engine thread alone calls it, and other ranks get its
-// masks (StepMasks). Its calls may allocate.
+// The grammar of one sample: which tokens may come next. It knows token ids and masks only. The
+// leader alone has one, and one thread at a time calls it: its engine thread, or one that fills
+// masks for it (StepMasks). So a token's work belongs into fill(). Calls may allocate.
 class TokenConstraint {
  public:
   virtual ~TokenConstraint() = default;

@@ -13,12 +13,14 @@ enum SampleOperand : size_t { kLogits, kSampled };
 struct SampleWay {
   const char* name;
   SampleRow row;
+  uint32_t mask = 0;  // the word that a mask repeats; 0: no masks
 };
 
-constexpr SampleWay kWays[] = {{"greedy", {.temperature = 0}},
-                               {"temperature", {}},
-                               {"top_k 50", {.top_k = 50}},
-                               {"top_p 0.95", {.top_p = 0.95f}}};
+// Inside a JSON string nearly all tokens are allowed, between its parts a few.
+constexpr SampleWay kWays[] = {{"greedy", {.temperature = 0}},     {"temperature", {}},
+                         {"top_k 50", {.top_k = 50}},        {"top_p 0.95", {.top_p = 0.95f}},
+                         {"dense mask", {}, ~uint32_t{1}},   {"half mask", {}, 0x9ac35b16u},
+                         {"thin mask", {}, uint32_t{1} << 7}};
 
 // Rows of one call and its operands. Logits are normal with a standard deviation of 3; top_p 0.95
 // keeps about a twelfth of them.
@@ -30,11 +32,13 @@ class Sampling {
         memory_(*setup.device,
                 {rows * vocab_ * int64_t{sizeof(float)}, rows * int64_t{sizeof(SampledToken)}},
                 setup.memory_bytes, setup.as_in_model ? 1 : 0),
+        masks_(way.mask == 0 ? 0 : static_cast<size_t>(rows * mask_words(vocab_)), way.mask),
         scratch_(*setup.device, scratch_bytes(rows, setup, shape)) {
     std::mt19937_64 random(1);
     for (size_t i = 0; i < rows_.size(); ++i) {
       rows_[i].row = static_cast<int32_t>(i);
       rows_[i].draw = random();
+      rows_[i].mask = way.mask == 0 ? -1 : static_cast<int32_t>(i);
     }
     std::vector<float> logits = random_floats(rows * vocab_);
     for (float& logit : logits) {
@@ -50,7 +54,7 @@ class Sampling {
     return {.logits = {memory_.operand<float>(copy, kLogits), rows, vocab_, vocab_},
             .rows = rows_,
             .changes = {},
-            .masks = {},
+            .masks = masks_,
             .sampled = {memory_.operand<SampledToken>(copy, kSampled), rows_.size()},
             .scratch = scratch_.span()};
   }
@@ -58,7 +62,8 @@ class Sampling {
 
  private:
   static int64_t scratch_bytes(int64_t rows, const Setup& setup, const Shape& shape) {
-    const SampleLimits limits{static_cast<int32_t>(rows), shape.vocab, 0};
+    const SampleLimits limits{static_cast<int32_t>(rows), shape.vocab, 0,
+                              static_cast<int32_t>(rows)};
     int64_t bytes = 0;
     for (const std::string_view isa : setup.isas) {
       const Backend& backend = setup.device->backend(isa);
@@ -70,6 +75,7 @@ class Sampling {
   std::vector<SampleRow> rows_;
   int64_t vocab_;
   CycledMemory memory_;
+  std::vector<uint32_t> masks_;  // [rows, mask_words(vocab)]
   DeviceArray scratch_;
 };
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "models/status_macros.h"
+#include "server/grammar/pattern.h"
 
 namespace tessera {
 namespace {
@@ -136,7 +137,8 @@ class Checker {
     TESSERA_RETURN_IF_ERROR(check_keywords(schema, path));
     TESSERA_RETURN_IF_ERROR(check_parts(schema, path, depth));
     open_unnamed(schema);
-    return absl::OkStatus();
+    TESSERA_RETURN_IF_ERROR(name_required(schema, path));
+    return check_escaped_names(schema, path);
   }
 
   // A reference that leads back to itself before any value begins would never end.
@@ -213,6 +215,12 @@ class Checker {
         TESSERA_RETURN_IF_ERROR(check_type(value, place));
       } else if (name == "const" || name == "enum") {
         TESSERA_RETURN_IF_ERROR(check_values(schema, std::string(name), path));
+      } else if (name == "pattern" && value.is_string()) {
+        const auto pattern = prepare_pattern(value.get_ref<const std::string&>());
+        if (!pattern.ok()) {
+          return refuse(place, std::string(pattern.status().message()));
+        }
+        value = *pattern;
       } else {
         TESSERA_RETURN_IF_ERROR(check_value(schema, std::string(name), place));
       }
@@ -378,25 +386,72 @@ class Checker {
     return absl::OkStatus();
   }
 
+  static bool has_type(const Json& schema, std::string_view type) {
+    const auto found = schema.find("type");
+    return found != schema.end() &&
+           (*found == type ||
+            (found->is_array() && std::find(found->begin(), found->end(), type) != found->end()));
+  }
+
   // Objects and arrays that name nothing may hold anything.
   static void open_unnamed(Json& schema) {
-    const auto of = [&](std::string_view type) {
-      const auto found = schema.find("type");
-      return found != schema.end() &&
-             (*found == type ||
-              (found->is_array() && std::find(found->begin(), found->end(), type) != found->end()));
-    };
-    if (of("object") && !schema.contains("properties") &&
+    if (has_type(schema, "object") && !schema.contains("properties") &&
         !schema.contains("additionalProperties")) {
       schema["additionalProperties"] = true;
     }
-    if (of("array") && !schema.contains("items") && !schema.contains("prefixItems")) {
+    if (has_type(schema, "array") && !schema.contains("items") && !schema.contains("prefixItems")) {
       schema["items"] = true;
     }
   }
 
+  // The compiler ignores required names that are not among the properties. So they become some.
+  absl::Status name_required(Json& schema, const std::string& path) {
+    const bool object = has_type(schema, "object") || !schema.contains("type");
+    if (!object || !schema.contains("required")) {
+      return absl::OkStatus();
+    }
+    const Json required = schema.at("required");
+    const Json additional = schema.value("additionalProperties", Json(true));
+    const auto bytes = static_cast<int64_t>(
+        additional.dump(-1, ' ', false, Json::error_handler_t::replace).size());
+    for (const Json& name : required) {
+      Json& properties = schema["properties"];
+      const auto& text = name.get_ref<const std::string&>();
+      if (properties.contains(text)) {
+        continue;
+      }
+      if (additional == false) {
+        return refuse(path + ".required", "names a property that is not allowed");
+      }
+      added_bytes_ += bytes;
+      if (++nodes_ > kMaxSchemaNodes || added_bytes_ > kMaxSchemaBytes) {
+        return refuse(path + ".required", "names too much that is not among the properties");
+      }
+      properties[text] = additional;
+    }
+    return absl::OkStatus();
+  }
+
+  // The compiler would let an unnamed property have such a name, and any value.
+  static absl::Status check_escaped_names(const Json& schema, const std::string& path) {
+    if (!schema.contains("properties") ||
+        schema.value("additionalProperties", Json(false)) == false) {
+      return absl::OkStatus();
+    }
+    for (const auto& [name, value] : schema.at("properties").items()) {
+      if (std::any_of(name.begin(), name.end(), [](char c) {
+            return c == '"' || c == '\\' || static_cast<unsigned char>(c) < 0x20;
+          })) {
+        return refuse(path + ".additionalProperties",
+                      "is not supported beside a property whose name JSON escapes");
+      }
+    }
+    return absl::OkStatus();
+  }
+
   Json& root_;
   int nodes_ = 0;
+  int64_t added_bytes_ = 0;  // of properties that only `required` names
   std::vector<std::pair<std::string, std::string>> references_;  // where, to what
   std::set<std::string> following_;  // targets that are being followed, or were
   std::set<std::string> ending_;     // those that reach a value

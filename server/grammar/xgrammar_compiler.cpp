@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <optional>
 #include <random>
 #include <stdexcept>
 #include <utility>
@@ -43,6 +44,8 @@ constexpr int64_t kStepTime = 200'000'000;
 // A grammar is refused if random tokens that follow it take longer than this on average.
 constexpr int64_t kMeanStepTime = 1'000'000;
 constexpr int kTriedSteps = 64;
+// One part in so many of the time to compile is left to free what was made of a slow grammar.
+constexpr int64_t kLeftToEnd = 10;
 
 constexpr int kWhitespace =
     16;  // at most between two parts of a JSON text, so that none is endless
@@ -64,6 +67,7 @@ class Constraint final : public TokenConstraint {
 
   void fill(std::span<uint32_t> mask) override {
     std::fill(mask.begin(), mask.end(), 0);
+    follow();
     if (broken_ || matcher_.IsTerminated()) {
       return;
     }
@@ -79,16 +83,26 @@ class Constraint final : public TokenConstraint {
   }
 
   void accept(int32_t token) override {
+    follow();
+    accepted_ = token;
+  }
+
+ private:
+  // Moves the matcher behind the token that was accepted last.
+  void follow() {
+    if (!accepted_.has_value() || broken_) {
+      return;
+    }
     try {
       const TimeLimit limit(kStepTime);
-      broken_ = broken_ || !matcher_.AcceptToken(token);
+      broken_ = !matcher_.AcceptToken(*std::exchange(accepted_, std::nullopt));
     } catch (const std::exception&) {
       broken_ = true;
     }
   }
 
- private:
   xgrammar::GrammarMatcher matcher_;
+  std::optional<int32_t> accepted_;  // the matcher is before it
   bool broken_ = false;
 };
 
@@ -116,7 +130,7 @@ class XgrammarCompiler final : public GrammarCompiler {
   absl::StatusOr<CompiledGrammar> compile(const GrammarSpec& spec) const override {
     warnings.clear();
     try {
-      const TimeLimit limit(time_.count());
+      const TimeLimit limit(time_.count() - time_.count() / kLeftToEnd);
       const xgrammar::CompiledGrammar compiled = compiled_of(spec);
       if (!warnings.empty()) {
         return absl::InvalidArgumentError(std::exchange(warnings, {}));

@@ -63,6 +63,33 @@ TEST(Grammar, IsFollowedByEachSampleAlone) {
   EXPECT_NE(sinks[0]->tokens(), sinks[1]->tokens());
 }
 
+TEST(Grammar, HasTheSameTextOnAnyNumberOfThreads) {
+  const auto texts = [](int threads) {
+    ThreadPool pool(threads);
+    EngineOptions options = options_of(8);
+    options.kv = kKvPresetF32;
+    auto engine = Engine::create(options, std::make_unique<FakeModel>(options.context),
+                                 cpu_backend(CpuIsa::scalar), pool.stream());
+    EXPECT_TRUE(engine.ok()) << engine.status();
+    std::vector<std::shared_ptr<RecordingSink>> sinks;
+    for (int32_t i = 0; i < 8; ++i) {
+      sinks.push_back(std::make_shared<RecordingSink>());
+      EngineRequest request = constrained(20 + i, 100, 30 + i);
+      request.sinks = {sinks.back()};
+      EXPECT_TRUE((*engine)->submit(std::move(request)).ok());
+    }
+    while ((*engine)->step()) {
+    }
+    std::vector<std::vector<int32_t>> tokens;
+    for (const auto& sink : sinks) {
+      expect_even(sink->tokens(), 30 + tokens.size());
+      tokens.push_back(sink->tokens());
+    }
+    return tokens;
+  };
+  EXPECT_EQ(texts(3), texts(1));
+}
+
 TEST(Grammar, SurvivesPreemption) {
   const auto texts = [](int64_t pages) {
     FakeEngine fake(options_of(8, pages));

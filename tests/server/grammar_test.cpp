@@ -55,6 +55,11 @@ INSTANTIATE_TEST_SUITE_P(
         BadSchema{R"({"$ref":"#/$defs/a","$defs":{"a":true},"minLength":1})", "$.minLength"},
         BadSchema{R"({"minLength":3})", "$.minLength needs a type"},
         BadSchema{R"({"required":["a"]})", "$.required needs a type"},
+        BadSchema{R"({"type":"object","required":["a"],"additionalProperties":false})",
+                  "$.required names a property that is not allowed"},
+        BadSchema{R"({"type":"string","pattern":"[\\S,]"})", "$.pattern has \\S"},
+        BadSchema{R"({"type":"object","properties":{"a\\"b":true},"additionalProperties":true})",
+                  "$.additionalProperties is not supported beside"},
         BadSchema{R"({"type":"text"})", "$.type"}, BadSchema{R"({"type":[]})", "$.type"},
         BadSchema{R"({"enum":[]})", "$.enum"},
         BadSchema{R"({"enum":["a",5],"type":"string"})", "$.enum has a value"},
@@ -79,6 +84,35 @@ TEST(Schema, OpensObjectsAndArraysThatNameNothing) {
   EXPECT_EQ(*prepare_schema({{"type", "object"}}),
             R"({"type":"object","additionalProperties":true})");
   EXPECT_EQ(*prepare_schema({{"type", "array"}}), R"({"type":"array","items":true})");
+}
+
+// The compiler would ignore the others.
+TEST(Schema, MakesRequiredNamesProperties) {
+  const auto text = [](const char* schema) {
+    return *prepare_schema(nlohmann::ordered_json::parse(schema));
+  };
+  EXPECT_EQ(text(R"({"type":"object","required":["a"]})"),
+            R"({"type":"object","required":["a"],"additionalProperties":true,)"
+            R"("properties":{"a":true}})");
+  EXPECT_EQ(text(R"({"type":"object","properties":{"a":{"type":"null"}},"required":["a","b"],)"
+                 R"("additionalProperties":{"type":"integer"}})"),
+            R"({"type":"object","properties":{"a":{"type":"null"},"b":{"type":"integer"}},)"
+            R"("required":["a","b"],"additionalProperties":{"type":"integer"}})");
+  nlohmann::ordered_json large = {{"type", "object"}};
+  large["additionalProperties"] = {{"const", std::string(20'000, 'a')}};
+  large["required"] = {"a", "b", "c", "d", "e", "f", "g"};
+  EXPECT_THAT(std::string(prepare_schema(large).status().message()), HasSubstr("names too much"));
+}
+
+// The white space of ECMA-262 is larger than that of the compiler.
+TEST(Schema, LeavesAllWhiteSpaceOutWhereAPatternDoes) {
+  const auto pattern = [](const char* of) {
+    const nlohmann::ordered_json schema = {{"type", "string"}, {"pattern", of}};
+    return nlohmann::ordered_json::parse(*prepare_schema(schema)).at("pattern").get<std::string>();
+  };
+  const std::string wide = "\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000\ufeff";
+  EXPECT_EQ(pattern(R"(^\S+@\\S$)"), "^[^\\s" + wide + R"(]+@\\S$)");
+  EXPECT_EQ(pattern(R"([^\s,]\s[\s]\])"), "[^\\s" + wide + R"(,]\s[\s]\])");
 }
 
 TEST(Schema, TakesWhatPydanticWrites) {

@@ -1,15 +1,17 @@
 #include <algorithm>
-#include <numeric>
+#include <bit>
+#include <functional>
 
 #include "kernels/check.h"
 #include "kernels/cpu/sampling/ops.h"
-#include "kernels/cpu/sampling/weigh.h"
+#include "kernels/cpu/sampling/row_passes_lanes.h"
 #include "kernels/cpu/threads/thread_pool.h"
 
 namespace tessera {
 namespace {
 
-constexpr int64_t kStretch = 256;  // tokens weighed at a time
+constexpr int64_t kStretch = 256;  // tokens weighed at a time, whole words of a mask
+constexpr int64_t kTile = 64;      // tokens whose highest logit bounds that of the k best
 
 struct Entry {
   float logit = 0;
@@ -23,21 +25,25 @@ bool better(Entry a, Entry b) {
 struct RowScratch {
   static constexpr int64_t bytes(int64_t vocab) {
     return round_up(vocab * int64_t{sizeof(Entry)} + vocab * int64_t{sizeof(float)} +
-                        div_ceil(vocab, kStretch) * int64_t{sizeof(uint64_t)},
+                        div_ceil(vocab, kStretch) * int64_t{sizeof(uint64_t)} +
+                        mask_words(vocab) * int64_t{sizeof(uint32_t)},
                     64);
   }
   RowScratch(std::byte* memory, int64_t vocab)
       : stretches(reinterpret_cast<uint64_t*>(memory)),
         entries(reinterpret_cast<Entry*>(stretches + div_ceil(vocab, kStretch))),
-        logits(reinterpret_cast<float*>(entries + vocab)) {}
+        logits(reinterpret_cast<float*>(entries + vocab)),
+        kept(reinterpret_cast<uint32_t*>(logits + vocab)) {}
 
   uint64_t* stretches;  // [vocab / kStretch] sums of weights
   Entry* entries;       // [vocab]
-  float* logits;        // [vocab] original logits: of changed tokens, or of a masked row
+  float* logits;        // [vocab] original logits of changed tokens
+  uint32_t* kept;       // [mask_words(vocab)]
 };
 
 // Samples one row: from its logits to its token. Time is linear in the vocabulary, also for top_k
-// and top_p: cutoffs are found by selection, without a sort.
+// and top_p: cutoffs are found by selection, without a sort. Tokens that the mask leaves out are
+// neither written nor weighed.
 class RowChoice {
  public:
   struct Plan {
@@ -45,30 +51,33 @@ class RowChoice {
     std::span<const LogitChange> changes;
     const uint32_t* mask;  // null: all tokens are allowed
   };
-  RowChoice(std::span<float> logits, const Plan& plan, const RowScratch& scratch, Weigh* weigh)
+  RowChoice(std::span<float> logits, const Plan& plan, const RowScratch& scratch,
+            const RowPasses& passes)
       : logits_(logits),
         row_(plan.row),
         changes_(plan.changes),
         mask_(plan.mask),
         scratch_(scratch),
-        weigh_(weigh) {}
+        passes_(passes) {}
 
   SampledToken sampled() {
-    const auto broken =
-        std::find_if_not(logits_.begin(), logits_.end(), [](float x) { return is_finite(x); });
-    if (broken != logits_.end()) {
+    const Highest highest = passes_.highest(tokens(mask_));
+    if (!highest.finite) {
+      const auto broken =
+          std::find_if_not(logits_.begin(), logits_.end(), [](float x) { return is_finite(x); });
       return {.token = static_cast<int32_t>(broken - logits_.begin()),
               .status = SampleStatus::not_finite,
               .logit = *broken};
     }
-    best_ = best();
-    SampledToken sampled{.max_logit = best_.logit};
+    SampledToken sampled{.max_logit = highest.of_all};
     if (row_.wants_logprob) {
-      sampled.weight = weight_of_all(1);
+      sampled.weight =
+          passes_.weight({.tokens = tokens(nullptr), .best = highest.of_all, .temperature = 1});
     }
-    if (!changes_.empty() || mask_ != nullptr) {
+    best_ = highest.of_allowed;
+    if (!changes_.empty()) {
       change();
-      best_ = best();
+      best_ = passes_.highest(tokens(mask_)).of_allowed;
     }
     choose(sampled);
     restore();
@@ -77,37 +86,22 @@ class RowChoice {
   }
 
  private:
+  // Returns: the tokens of the row from `first` on, at most `count` of them.
+  Tokens tokens(const uint32_t* mask, int64_t first = 0,
+                int64_t count = std::numeric_limits<int64_t>::max()) const {
+    return {.logits = logits_.data() + first,
+            .count = std::min(count, std::ssize(logits_) - first),
+            .mask = mask == nullptr ? nullptr : mask + first / 32};
+  }
+
   void change() {
-    if (mask_ != nullptr) {
-      std::copy(logits_.begin(), logits_.end(), scratch_.logits);
-    }
     for (size_t i = 0; i < changes_.size(); ++i) {
       float& logit = logits_[static_cast<size_t>(changes_[i].token)];
-      if (mask_ == nullptr) {
-        scratch_.logits[i] = logit;
-      }
+      scratch_.logits[i] = logit;
       logit = changes_[i].apply(logit);
-    }
-    if (mask_ != nullptr) {
-      forbid();
-    }
-  }
-  void forbid() {
-    const auto vocab = std::ssize(logits_);
-    for (int64_t first = 0; first < vocab; first += 32) {
-      const uint32_t word = mask_[first / 32];
-      const auto stretch = logits_.subspan(
-          static_cast<size_t>(first), static_cast<size_t>(std::min<int64_t>(32, vocab - first)));
-      for (size_t i = 0; i < stretch.size(); ++i) {
-        stretch[i] = (word >> i & 1) != 0 ? stretch[i] : -std::numeric_limits<float>::infinity();
-      }
     }
   }
   void restore() {
-    if (mask_ != nullptr) {
-      std::copy_n(scratch_.logits, logits_.size(), logits_.begin());
-      return;
-    }
     for (size_t i = 0; i < changes_.size(); ++i) {
       logits_[static_cast<size_t>(changes_[i].token)] = scratch_.logits[i];
     }
@@ -118,86 +112,79 @@ class RowChoice {
       sampled.token = row_.forced;
       return;
     }
-    if (best_.logit == -std::numeric_limits<float>::infinity()) {
+    if (best_ == -std::numeric_limits<float>::infinity()) {
       sampled.status = SampleStatus::none_left;
       return;
     }
-    const bool greedy = row_.temperature == 0 || !is_finite(best_.logit);
-    sampled.token = greedy ? best_.token : draw();
+    const bool greedy = row_.temperature == 0 || !is_finite(best_);
+    sampled.token = greedy ? first_best() : draw();
   }
 
-  Entry best() const {
-    Entry best{logits_[0], 0};
-    for (size_t i = 1; i < logits_.size(); ++i) {
-      if (logits_[i] > best.logit) {
-        best = {logits_[i], static_cast<int32_t>(i)};
+  int32_t first_best() const {
+    for (int64_t first = 0;; first += kStretch) {
+      const Tokens part = tokens(mask_, first, kStretch);
+      passes_.keep(part, best_, scratch_.kept);
+      for (int64_t i = 0; i < mask_words(part.count); ++i) {
+        if (scratch_.kept[i] != 0) {
+          return static_cast<int32_t>(first + 32 * i + std::countr_zero(scratch_.kept[i]));
+        }
       }
     }
-    return best;
   }
 
-  uint64_t weight_of_all(float temperature) const {
-    return weight_of_each(temperature, std::ssize(logits_), logits_.data());
+  uint64_t weight(const Tokens& tokens) const {
+    return passes_.weight({.tokens = tokens, .best = best_, .temperature = row_.temperature});
   }
 
-  uint64_t weight_of_each(float temperature, int64_t count, const float* logits) const {
-    uint64_t weights[kStretch];
-    uint64_t sum = 0;
-    for (int64_t first = 0; first < count; first += kStretch) {
-      const int64_t part = std::min(kStretch, count - first);
-      weigh_({logits + first, part, best_.logit, temperature, weights});
-      sum = std::accumulate(weights, weights + part, sum);
-    }
-    return sum;
-  }
-
-  // The worst entries that are kept: by logit, and of the rest by typical_key.
-  struct Kept {
-    Entry worst{-std::numeric_limits<float>::infinity(), std::numeric_limits<int32_t>::max()};
-    Entry least_typical{};  // only with typical_p
-  };
-
-  Kept kept() {
-    Kept kept;
-    if (selects(row_) || row_.typical_p < 1) {
-      const int64_t count = collect_best();
-      kept.worst = *std::max_element(scratch_.entries, scratch_.entries + count, better);
-      if (row_.typical_p < 1) {
-        kept.least_typical = least_typical(count);
-      }
-    }
-    return kept;
-  }
-
-  // Returns: the number of entries that min_p, top_k and top_p keep. They come first.
-  int64_t collect_best() {
-    const float lowest = best_.logit + row_.min_logit;
-    int64_t kept = collect(lowest);
+  // Returns: the worst entry that is kept.
+  Entry worst_kept() {
+    const float lowest = best_ + row_.min_logit;
     Entry* const entries = scratch_.entries;
-    if (row_.top_k > 0 && row_.top_k < kept) {
-      std::nth_element(entries, entries + row_.top_k - 1, entries + kept, better);
-      kept = row_.top_k;
-    }
-    if (row_.top_p < 1) {
-      const uint64_t total =
-          kept == std::ssize(logits_) ? weight_of_all(row_.temperature) : weight(0, kept);
-      if (row_.top_k == 0) {
-        // Logits below this bound cannot be needed: all of them together weigh at most half of the
-        // share that top_p leaves out. This usually keeps nearly the whole vocabulary out of the
-        // selection.
-        const double left_out = 0.5 * (1.0 - row_.top_p) * static_cast<double>(total) /
-                                static_cast<double>(logits_.size());
-        const double share = left_out / static_cast<double>(kWeightOfBest);
-        kept = collect(
-            std::max(lowest, best_.logit + row_.temperature * static_cast<float>(std::log(share))));
+    if (row_.top_k > 0) {
+      int64_t kept = collect(std::max(lowest, bound_of_best(row_.top_k)));
+      if (row_.top_k < kept) {
+        std::nth_element(entries, entries + row_.top_k - 1, entries + kept, better);
+        kept = row_.top_k;
       }
-      kept = count_reaching(weight_wanted(row_.top_p, total), kept, better);
+      if (row_.top_p < 1) {
+        kept = count_reaching(weight_wanted(row_.top_p, weight(0, kept)), kept, better);
+      }
+      return *std::max_element(entries, entries + kept, better);
     }
-    return kept;
+    if (row_.top_p == 1) {
+      return {lowest, std::numeric_limits<int32_t>::max()};
+    }
+    passes_.keep(tokens(mask_), lowest, scratch_.kept);
+    const uint64_t total = weight(tokens(scratch_.kept));
+    // Logits below this bound cannot be needed: all of them together weigh at most half of the
+    // share that top_p leaves out. This usually keeps nearly the whole vocabulary out of the
+    // selection.
+    const double left_out =
+        0.5 * (1.0 - row_.top_p) * static_cast<double>(total) / static_cast<double>(logits_.size());
+    const double share = left_out / static_cast<double>(kWeightOfBest);
+    int64_t kept =
+        collect(std::max(lowest, best_ + row_.temperature * static_cast<float>(std::log(share))));
+    kept = count_reaching(weight_wanted(row_.top_p, total), kept, better);
+    return *std::max_element(entries, entries + kept, better);
+  }
+
+  // Returns: a logit that at least `count` allowed tokens reach, if so many tiles have one. Each of
+  // the highest tiles has one such token.
+  float bound_of_best(int32_t count) {
+    const int64_t tiles = div_ceil(std::ssize(logits_), kTile);
+    if (count > tiles) {
+      return -std::numeric_limits<float>::infinity();
+    }
+    float* const highest = reinterpret_cast<float*>(scratch_.entries);
+    for (int64_t i = 0; i < tiles; ++i) {
+      highest[i] = passes_.highest(tokens(mask_, i * kTile, kTile)).of_allowed;
+    }
+    std::nth_element(highest, highest + count - 1, highest + tiles, std::greater<>());
+    return highest[count - 1];
   }
 
   uint32_t octaves(Entry entry) const {
-    return octaves_of(entry.logit, best_.logit, row_.temperature);
+    return octaves_of(entry.logit, best_, row_.temperature);
   }
   bool more_typical(Entry a, Entry b) const {
     const uint32_t a_key = typical_key(octaves(a), mean_);
@@ -220,13 +207,24 @@ class RowChoice {
   }
 
   int64_t collect(float lowest) {
+    passes_.keep(tokens(mask_), lowest, scratch_.kept);
+    return collect_kept();
+  }
+  int64_t collect_kept() {
     Entry* end = scratch_.entries;
-    for (size_t i = 0; i < logits_.size(); ++i) {
-      if (logits_[i] >= lowest) {
-        *end++ = {logits_[i], static_cast<int32_t>(i)};
+    for_each_kept(0, mask_words(std::ssize(logits_)), [&](int64_t token) {
+      *end++ = {logits_[static_cast<size_t>(token)], static_cast<int32_t>(token)};
+    });
+    return end - scratch_.entries;
+  }
+
+  template <class Body>
+  void for_each_kept(int64_t first_word, int64_t words, Body&& body) const {
+    for (int64_t i = first_word; i < first_word + words; ++i) {
+      for (uint32_t bits = scratch_.kept[i]; bits != 0; bits &= bits - 1) {
+        body(32 * i + std::countr_zero(bits));
       }
     }
-    return end - scratch_.entries;
   }
 
   uint64_t weight(int64_t begin, int64_t end) const {  // sum over entries
@@ -237,7 +235,7 @@ class RowChoice {
       for (int64_t i = 0; i < part; ++i) {
         logits[i] = scratch_.entries[first + i].logit;
       }
-      sum += weight_of_each(row_.temperature, part, logits);
+      sum += weight(Tokens{.logits = logits, .count = part, .mask = nullptr});
     }
     return sum;
   }
@@ -263,27 +261,47 @@ class RowChoice {
     return high;
   }
 
-  int32_t draw() {
-    const Kept kept = this->kept();
-    const bool typical = row_.typical_p < 1;
-    const auto vocab = std::ssize(logits_);
-    uint64_t weights[kStretch];
-    const auto weigh_stretch = [&](int64_t first) {
-      const int64_t count = std::min(kStretch, vocab - first);
-      weigh_({logits_.data() + first, count, best_.logit, row_.temperature, weights});
-      uint64_t sum = 0;
-      for (int64_t i = 0; i < count; ++i) {
-        const Entry entry{logits_[static_cast<size_t>(first + i)], static_cast<int32_t>(first + i)};
-        const bool left_out =
-            better(kept.worst, entry) || (typical && more_typical(kept.least_typical, entry));
-        weights[i] = left_out ? 0 : weights[i];
-        sum += weights[i];
+  // Sets the bits of kept tokens: those not worse than `worst`.
+  void keep(Entry worst) {
+    passes_.keep(tokens(mask_), worst.logit, scratch_.kept);
+    const int64_t words = mask_words(std::ssize(logits_));
+    for_each_kept(
+        std::min<int64_t>(worst.token / 32, words),
+        words - std::min<int64_t>(worst.token / 32, words), [&](int64_t token) {
+          const Entry entry{logits_[static_cast<size_t>(token)], static_cast<int32_t>(token)};
+          if (better(worst, entry)) {
+            scratch_.kept[token / 32] &= ~(uint32_t{1} << token % 32);
+          }
+        });
+  }
+
+  // Clears the bits of kept tokens that typical_p leaves out.
+  void keep_typical() {
+    const Entry least = least_typical(collect_kept());
+    for_each_kept(0, mask_words(std::ssize(logits_)), [&](int64_t token) {
+      const Entry entry{logits_[static_cast<size_t>(token)], static_cast<int32_t>(token)};
+      if (more_typical(least, entry)) {
+        scratch_.kept[token / 32] &= ~(uint32_t{1} << token % 32);
       }
-      return sum;
-    };
+    });
+  }
+
+  int32_t draw() {
+    const uint32_t* kept = mask_;
+    const bool typical = row_.typical_p < 1;
+    if (selects(row_) || typical) {
+      keep(selects(row_) ? worst_kept()
+                         : Entry{-std::numeric_limits<float>::infinity(),
+                                 std::numeric_limits<int32_t>::max()});
+      if (typical) {
+        keep_typical();
+      }
+      kept = scratch_.kept;
+    }
+    const auto vocab = std::ssize(logits_);
     uint64_t total = 0;
     for (int64_t first = 0; first < vocab; first += kStretch) {
-      const uint64_t sum = weigh_stretch(first);
+      const uint64_t sum = weight(tokens(kept, first, kStretch));
       scratch_.stretches[first / kStretch] = sum;
       total += sum;
     }
@@ -292,12 +310,16 @@ class RowChoice {
     while (point >= scratch_.stretches[stretch]) {
       point -= scratch_.stretches[stretch++];
     }
-    weigh_stretch(stretch * kStretch);
-    int64_t token = 0;
-    while (point >= weights[token]) {
-      point -= weights[token++];
+    for (int64_t token = stretch * kStretch;; ++token) {
+      if (kept == nullptr || allows(kept, token)) {
+        const uint64_t weight =
+            weight_of(logits_[static_cast<size_t>(token)], best_, row_.temperature);
+        if (point < weight) {
+          return static_cast<int32_t>(token);
+        }
+        point -= weight;
+      }
     }
-    return static_cast<int32_t>(stretch * kStretch + token);
   }
 
   std::span<float> logits_;
@@ -305,12 +327,51 @@ class RowChoice {
   std::span<const LogitChange> changes_;
   const uint32_t* mask_;
   RowScratch scratch_;
-  Weigh* weigh_;
-  Entry best_;
+  const RowPasses& passes_;
+  float best_ = 0;  // highest logit of the allowed tokens
   uint32_t mean_ = 0;  // octaves, of typical sampling
 };
 
-void sample_with(Weigh* weigh, const SampleArgs& args, Stream stream) {
+// Runs of the passes, token by token.
+struct PlainLanes {
+  struct Highest {
+    tessera::Highest highest{.of_all = -std::numeric_limits<float>::infinity(),
+                             .of_allowed = -std::numeric_limits<float>::infinity()};
+    void add(const float* logits, uint32_t allowed) {
+      for (int i = 0; i < 32; ++i) {
+        highest.finite = highest.finite && is_finite(logits[i]);
+        highest.of_all = std::max(highest.of_all, logits[i]);
+        if ((allowed >> i & 1) != 0) {
+          highest.of_allowed = std::max(highest.of_allowed, logits[i]);
+        }
+      }
+    }
+    tessera::Highest total() const { return highest; }
+  };
+
+  static uint32_t at_least(const float* logits, float least) {
+    uint32_t bits = 0;
+    for (int i = 0; i < 32; ++i) {
+      bits |= uint32_t{logits[i] >= least} << i;
+    }
+    return bits;
+  }
+
+  struct Weights {
+    Weights(float of_best, float at_temperature) : best(of_best), temperature(at_temperature) {}
+    void add(const float* logits, uint32_t allowed) {
+      for (; allowed != 0; allowed &= allowed - 1) {
+        sum += weight_of(logits[std::countr_zero(allowed)], best, temperature);
+      }
+    }
+    uint64_t total() const { return sum; }
+    const float best;
+    const float temperature;
+    uint64_t sum = 0;
+  };
+};
+
+void sample_with(const RowPasses& passes, const SampleArgs& args, Stream stream) {
   const int64_t vocab = args.logits.cols;
   ThreadPool& pool = ThreadPool::of(stream);
   TESSERA_CHECK(vocab <= kMaxSampledVocab, "sample: the vocabulary exceeds kMaxSampledVocab");
@@ -325,7 +386,7 @@ void sample_with(Weigh* weigh, const SampleArgs& args, Stream stream) {
       const uint32_t* mask =
           row.mask < 0 ? nullptr : args.masks.data() + row.mask * mask_words(vocab);
       args.sampled[static_cast<size_t>(i)] =
-          RowChoice(args.logits.row(row.row), {row, changes, mask}, scratch, weigh).sampled();
+          RowChoice(args.logits.row(row.row), {row, changes, mask}, scratch, passes).sampled();
     }
   });
 }
@@ -336,20 +397,16 @@ int64_t scalar::sample_scratch_bytes(const SampleLimits& limits, Stream stream) 
   return ThreadPool::of(stream).threads() * RowScratch::bytes(limits.vocab);
 }
 
-void scalar::weigh(const WeighArgs& args) {
-  for (int64_t i = 0; i < args.count; ++i) {
-    args.weights[i] = weight_of(args.logits[i], args.best, args.temperature);
-  }
-}
+const RowPasses scalar::kRowPasses = RowPassesOf<PlainLanes>::all();
 
 void scalar::sample(const SampleArgs& args, Stream stream) {
-  sample_with(scalar::weigh, args, stream);
+  sample_with(scalar::kRowPasses, args, stream);
 }
 void avx2::sample(const SampleArgs& args, Stream stream) {
-  sample_with(avx2::weigh, args, stream);
+  sample_with(avx2::kRowPasses, args, stream);
 }
 void avx512::sample(const SampleArgs& args, Stream stream) {
-  sample_with(avx512::weigh, args, stream);
+  sample_with(avx512::kRowPasses, args, stream);
 }
 
 }  // namespace tessera

@@ -177,6 +177,49 @@ class Threads(unittest.TestCase):
             for thread in threads:
                 thread.join()
 
+    def test_hostile_grammars_are_refused_and_streams_go_on(self):
+        loop = {f"a{i}": {"anyOf": [{"$ref": f"#/$defs/a{(7 * i + j) % 300}"} for j in range(5)]} for i in range(300)}
+        nested = {"type": "null"}
+        for _ in range(200):
+            nested = {"type": "array", "items": nested}
+        hostile = [
+            {"guided_regex": "(.{1,1000}){1,1000}"},
+            {"guided_json": {"type": "string", "pattern": "(([a-z]{1,30}){1,30}){1,30}"}},
+            {"grammar": "root ::= r0\n" + "".join(f"r{i} ::= r{i + 1} r{i + 1} | r{i + 1}\n" for i in range(1500)) +
+                        'r1500 ::= "x"'},
+            {"guided_choice": [f"v{i:06}" for i in range(700_000)]},
+            {"guided_json": {"$defs": loop, "$ref": "#/$defs/a0"}},
+            {"guided_json": nested},
+            {"guided_json": {"const": "x" * (8 * MIB - 400)}},
+        ]
+        with serve("--max-sequences", "4") as server:
+            gaps = []
+
+            def stream():
+                with server.connect() as client:
+                    body = json.dumps({"prompt": PROMPT, "max_tokens": 1500, "stream": True,
+                                       "ignore_eos": True}).encode()
+                    client.sendall(unfinished(len(body)) + body)
+                    last = time.monotonic()
+                    with contextlib.suppress(OSError):  # the server is killed meanwhile
+                        while piece := client.recv(65536):
+                            gaps.append(time.monotonic() - last)
+                            last = time.monotonic()
+
+            thread = threading.Thread(target=stream)
+            thread.start()
+            eventually(lambda: gaps, "the stream's start")
+            for fields in hostile:
+                body = json.dumps({"prompt": PROMPT, "max_tokens": 1} | fields, separators=(",", ":"))
+                start = time.monotonic()
+                status = server.ask("POST", "/v1/completions", body)[0]
+                name = str(fields)[:60]
+                self.assertEqual(status, 400, name)
+                self.assertLess(time.monotonic() - start, 2 * SLOWER, name)
+            self.assertLess(max(gaps), 1.5 * SLOWER, "the running stream paused")
+            server.process.kill()
+            thread.join()
+
     def test_a_prompt_that_cannot_fit_is_refused_by_its_bytes(self):
         with serve() as server:
             before = server.computed()

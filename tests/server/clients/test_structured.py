@@ -3,6 +3,8 @@
 import concurrent.futures
 import enum
 import json
+import os
+import pathlib
 import random
 import re
 
@@ -11,7 +13,11 @@ import openai
 import pydantic
 import pytest
 
+from tessera_server import TesseraServer
+
 MODEL = "tessera-tiny"
+SMOLLM2 = pathlib.Path(os.environ.get("XDG_CACHE_HOME", pathlib.Path.home() / ".cache"),
+                       "tessera/SmolLM2-135M-Instruct.Q4_1.gguf")
 CHAT = [{"role": "user", "content": "Tell me a story about a dog, as JSON."}]
 
 
@@ -43,7 +49,9 @@ def random_schema(rng, depth=0):
         names = rng.sample(["name", "age", "größe", "a b", "x\"y", "list", "next"], rng.randint(0, 4))
         schema = {"type": "object", "properties": {name: sub() for name in names},
                   "required": [name for name in names if rng.random() < 0.6]}
-        return schema | rng.choice([{}, {"additionalProperties": False}])
+        if rng.random() < 0.2:
+            return {"type": "object", "required": names[:2], "additionalProperties": {"type": "integer"}}
+        return schema | rng.choice([{}, {"additionalProperties": False}, {"additionalProperties": {"type": "null"}}])
     if kind == "array":
         low = rng.randint(0, 2)
         return {"type": "array", "items": sub()} | rng.choice([{}, {"minItems": low, "maxItems": low + rng.randint(0, 2)}])
@@ -52,12 +60,12 @@ def random_schema(rng, depth=0):
     return {"type": rng.sample(["string", "integer", "null", "boolean"], 2)}
 
 
-def answer_validates(client, seed):
+def answer_validates(client, seed, model):
     """Returns: "valid", or "truncated" or "refused", which are counted."""
     schema = random_schema(random.Random(seed))
     try:
         choice = client.chat.completions.create(
-            model=MODEL, messages=CHAT, temperature=1.5, seed=seed, max_tokens=400,
+            model=model, messages=CHAT, temperature=1.5, seed=seed, max_tokens=400,
             response_format={"type": "json_schema",
                              "json_schema": {"name": "x", "strict": True, "schema": schema}}).choices[0]
     except openai.BadRequestError as error:
@@ -73,9 +81,9 @@ def answer_validates(client, seed):
     return "valid"
 
 
-def counts(client, seeds):
+def counts(client, seeds, model=MODEL):
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
-        found = list(pool.map(lambda seed: answer_validates(client, seed), seeds))
+        found = list(pool.map(lambda seed: answer_validates(client, seed, model), seeds))
     return {kind: found.count(kind) for kind in ("valid", "truncated", "refused")}
 
 
@@ -88,6 +96,17 @@ def test_a_few_random_schemas(client):
 @pytest.mark.long
 def test_a_thousand_random_schemas(client):
     found = counts(client, range(1000))
+    print(found)
+    assert found["valid"] >= 400
+
+
+@pytest.mark.long
+def test_a_thousand_random_schemas_with_a_large_vocabulary():
+    if not SMOLLM2.exists():
+        pytest.skip(f"{SMOLLM2} is not there: deploy/smollm2.sh")
+    with TesseraServer("--model", str(SMOLLM2), "--context", "1024") as server:
+        client = openai.OpenAI(base_url=server.http + "/v1", api_key="none", max_retries=0, timeout=1200)
+        found = counts(client, range(1000), SMOLLM2.stem)
     print(found)
     assert found["valid"] >= 400
 
