@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import time
+import urllib.error
 import urllib.request
 
 import pytest
@@ -110,10 +111,19 @@ def replicas(folder, count, *flags):
             one.program.end()
 
 
-def load(url, folder, *arguments, status=0):
+def load(url, folder, *arguments, status=0, patience=300):
     """Runs tessera-load. Returns its report."""
     report = folder / "report.json"
     done = subprocess.run([PROGRAMS / "tessera-load", "--url", url, "--json", report, *map(str, arguments)],
-                          text=True, capture_output=True, check=False, timeout=300)
+                          text=True, capture_output=True, check=False, timeout=patience)
     assert done.returncode == status, done.stdout + done.stderr
     return json.loads(report.read_text())
+
+
+def refused(url):
+    """Sends a prompt that is longer than the context."""
+    body = json.dumps({"prompt": "word " * 3000}).encode()
+    request = urllib.request.Request(url + "/v1/completions", data=body,
+                                     headers={"Content-Type": "application/json"})
+    with pytest.raises(urllib.error.HTTPError, match="400"):
+        urllib.request.urlopen(request, timeout=10)
