@@ -99,9 +99,10 @@ class Replica:
 
 
 @contextlib.contextmanager
-def replicas(folder, count, *flags):
-    """Replicas that are ready."""
-    started = [Replica(folder, number, *flags).start() for number in range(count)]
+def replicas(folder, count, *flags, each=()):
+    """Replicas that are ready. flags: of all; each: of every one, in their order."""
+    own = each or [[]] * count
+    started = [Replica(folder, number, *flags, *own[number]).start() for number in range(count)]
     try:
         for one in started:
             eventually(one.ready, "a replica")
