@@ -84,8 +84,19 @@ def load(server, folder, *flags, url=None):
     return report
 
 
+def repeat_until_enough(phase, server, folder, seconds):
+    """Runs a phase. Doubles its length, at most three times, if a busy machine did too little in it."""
+    for _ in range(4):
+        if phase(server, folder, seconds):
+            return
+        print(f"too little happened in {seconds:.1f} s", flush=True)
+        seconds *= 2
+    raise AssertionError(f"{phase.__name__}: too little happened in {seconds / 2:.1f} s")
+
+
 def mixed(server, folder, seconds):
-    """Checked workloads of several tenants and formats, while clients misbehave."""
+    """Checked workloads of several tenants and formats, while clients misbehave.
+    Returns whether clients misbehaved and prefixes were found in the cache."""
     report = load(
         server, folder, "repeat:prompts=8:prefix=300:groups=2:weight=4",
         "repeat:name=sampled:prompts=6:output=16:temperature=1:salt=b",
@@ -94,9 +105,8 @@ def mixed(server, folder, seconds):
         "--concurrency", "16" if LONG else "3", "--duration", f"{seconds:.2f}",
         "--warmup", f"{seconds / 4:.2f}", "--faults", CLIENT_FAULTS,
         "--flush-every", f"{seconds / 3:.2f}", "--min-correct", "0.8", "--max-growth", MAX_GROWTH)
-    assert report["requests"]["injected_faults"] > seconds / 2
     assert report["requests"]["errors"] == {}
-    assert report["tokens"]["cached"] > 0
+    return report["requests"]["injected_faults"] > SECONDS / 5 and report["tokens"]["cached"] > 0
 
 
 def crowd(server, folder, seconds):
@@ -115,14 +125,15 @@ def grpc(server, folder, seconds):
 
 
 def restarts(server, folder, seconds):
-    """SIGTERM, then SIGKILL: after each the server comes back with the same answers."""
+    """SIGTERM, then SIGKILL: after each the server comes back with the same answers.
+    Returns whether requests were answered after each start."""
     report = load(server, folder, "repeat:prompts=8:output=48", "--concurrency", "4", "--duration",
                   f"{seconds:.2f}", "--kill",
                   f"TERM@{seconds * 0.25:.2f},KILL@{seconds * 0.65:.2f}")
     assert not report["server"]["gone"]
     for sent in report["server"]["signals"]:
         assert 0 <= sent["ended"] - sent["sent"] < 30, sent
-        assert sent["answered"] > sent["ended"], "no request after the start was answered"
+    return all(sent["answered"] > sent["ended"] for sent in report["server"]["signals"])
 
 
 def main():
@@ -131,13 +142,14 @@ def main():
         folder = pathlib.Path(name)
         server = Supervisor(folder)
         try:
-            mixed(server, folder, SECONDS * 0.4)
+            repeat_until_enough(mixed, server, folder, SECONDS * 0.4)
             crowd(server, folder, SECONDS * 0.15)
             grpc(server, folder, SECONDS * 0.1)
-            restarts(server, folder, SECONDS * 0.35)
+            repeat_until_enough(restarts, server, folder, SECONDS * 0.35)
         finally:
             server.stop()
-    assert server.statuses == [0, -signal.SIGKILL, 0], server.statuses
+    assert server.statuses[-3:] == [0, -signal.SIGKILL, 0], server.statuses
+    assert set(server.statuses) <= {0, -signal.SIGKILL}, server.statuses
     print(f"soaked for {time.monotonic() - begin:.0f} s")
 
 
