@@ -133,10 +133,9 @@ std::string span_line(const RequestRecord& record, std::string_view status, bool
         record.queue_us < 0 ? end : std::min(submitted + record.queue_us * kMicro, end);
     add("queue", id, kInternal, submitted, admitted);
     if (record.queue_us >= 0) {
-      const int64_t first =
-          record.first_token_us < 0
-              ? end
-              : std::clamp(start + record.first_token_us * kMicro, admitted, end);
+      const int64_t first = record.first_token_us < 0
+                                ? end
+                                : std::clamp(start + record.first_token_us * kMicro, admitted, end);
       add("prefill", id, kInternal, admitted, first);
       if (record.first_token_us >= 0) {
         add("decode", id, kInternal, first, end);

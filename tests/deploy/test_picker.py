@@ -176,7 +176,7 @@ def test_the_picker_finds_prefixes_as_simulated(count, tmp_path):
         print(f"{count} replicas of {blocks} blocks, {len(requests)} requests, {way}: {found[way]:.3f} of the prompt "
               f"tokens found, simulated {expected[way]:.3f}; largest share of the requests {largest:.3f}", flush=True)
     for way in WAYS:
-        assert found[way] == pytest.approx(expected[way], abs=0.03), way
+        assert found[way] == pytest.approx(expected[way], abs=0.05), way
     for way in ("picker", "picker with KV events"):
         assert found[way] > 1.5 * max(found["random"], found["round robin"])
-        assert found[way] > 0.9 * found["hash of the prefix (nginx, HAProxy)"]
+        assert found[way] > 0.8 * found["hash of the prefix (nginx, HAProxy)"]

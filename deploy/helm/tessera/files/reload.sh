@@ -2,7 +2,7 @@
 # Becomes a command, and sends it SIGHUP when a file in the folders of TESSERA_WATCHED changes, which
 # Kubernetes does about a minute after its Secret has changed:
 #   TESSERA_WATCHED="/etc/tessera/keys /etc/tessera/tls" reload.sh tessera-server --config FILE
-# Of several ranks (mpirun -n 2 reload.sh ...) only the first has keys and certificates to read again.
+# With several ranks (mpirun -n 2 reload.sh ...) the first gets the signal: it has the keys and certificates.
 set -u
 interval=${TESSERA_WATCH_SECONDS:-5}
 
