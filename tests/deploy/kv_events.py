@@ -66,4 +66,4 @@ class Subscriber:
         self._thread.join()
         self._socket.close()
         assert self.failure is None
-        assert self.numbers == list(range(self.numbers[0], self.numbers[0] + len(self.numbers)))
+        assert self.numbers == [self.numbers[0] + place for place in range(len(self.numbers))]
