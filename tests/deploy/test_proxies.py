@@ -217,9 +217,9 @@ def wire(tmp_path_factory):
 
 
 # A draining replica refuses a call with UNAVAILABLE, which nginx takes for an answer. gRPC's clients
-# send it again if their service config says so.
+# send it again if their service config says so. Their retries must outlast the replica's running requests.
 RETRIES = json.dumps({"methodConfig": [{"name": [{"service": "tessera.v1.Inference"}], "retryPolicy": {
-    "maxAttempts": 5, "initialBackoff": "0.1s", "maxBackoff": "1s", "backoffMultiplier": 2,
+    "maxAttempts": 5, "initialBackoff": "1s", "maxBackoff": "8s", "backoffMultiplier": 2,
     "retryableStatusCodes": ["UNAVAILABLE"]}}]})
 
 
