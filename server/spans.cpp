@@ -40,11 +40,11 @@ std::string host_name() {
 
 // Describes this process: in a pod, the host's name is the pod's.
 const Json& resource() {
-  static const Json made = {
+  static const Json kMade = {
       {"attributes",
        {attribute("service.name", "tessera"), attribute("service.version", TESSERA_VERSION),
         attribute("service.instance.id", host_name())}}};
-  return made;
+  return kMade;
 }
 
 std::string new_span() {

@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import pathlib
+import random
 import shutil
 import signal
 import socket
@@ -31,12 +32,17 @@ def eventually(condition, what):
 
 
 def free_ports(count):
-    """Returns ports that were free a moment ago."""
+    """Returns ports that were free a moment ago. They lie below those that connections get by themselves, which may
+    take any of theirs before the server does."""
+    found = []
     with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
+        while len(found) < count:
+            port = random.randrange(12000, 32000)
+            one = stack.enter_context(socket.socket())
+            with contextlib.suppress(OSError):
+                one.bind(("127.0.0.1", port))
+                found.append(port)
+    return found
 
 
 def needed(program, package):
