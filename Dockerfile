@@ -20,7 +20,8 @@ COPY deploy/dependencies.sh deploy/xgrammar.sh deploy/cuda_toolkit.sh deploy/
 RUN sh deploy/dependencies.sh release && sh deploy/dependencies.sh model && sh deploy/xgrammar.sh \
     && case "$PRESET" in cuda) sh deploy/cuda_toolkit.sh --libraries ;; esac
 COPY . .
-RUN case "$PRESET" in cuda) set -- -DCMAKE_CUDA_COMPILER="$(sh deploy/cuda_toolkit.sh)" ;; esac \
+# Packages of another build may lie in the folder that the image is built from.
+RUN rm -rf build/packages && case "$PRESET" in cuda) set -- -DCMAKE_CUDA_COMPILER="$(sh deploy/cuda_toolkit.sh)" ;; esac \
     && cmake --preset "$PRESET" -DTESSERA_MERGE_SOURCES=ON -DTESSERA_COMMIT="$COMMIT" "$@" \
     && cmake --build --preset "$PRESET" --target tessera-server tessera-load \
     && case "$PRESET" in cuda) cmake --build --preset "$PRESET" --target tessera_cuda_library ;; esac \

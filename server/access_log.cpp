@@ -9,6 +9,7 @@
 
 #include "server/log.h"
 #include "server/request_limits.h"
+#include "server/spans.h"
 
 namespace tessera {
 namespace {
@@ -34,6 +35,11 @@ bool is_probe(const RequestRecord& record) {
 void RequestRecord::set_caller(const Caller& caller) {
   key = caller.key;
   tenant = caller.tenant.name;
+}
+
+void RequestRecord::note_submitted(std::chrono::steady_clock::time_point now) {
+  int64_t none = -1;
+  submitted_us.compare_exchange_strong(none, duration_cast<microseconds>(now - received).count());
 }
 
 void RequestRecord::note_first_token(std::chrono::steady_clock::time_point now) {
@@ -133,6 +139,10 @@ void log_access(const RequestRecord& record, std::string_view status, bool compl
   if (logger != nullptr && logger->should_log(level)) {
     logger->log(level, logs_json() ? access_json(record, status, complete)
                                    : access_line(record, status, complete));
+  }
+  const auto spans = span_logger();
+  if (spans != nullptr && has_spans(record, logged_spans()) && !is_probe(record)) {
+    spans->info(span_line(record, status, complete, std::chrono::system_clock::now()));
   }
 }
 

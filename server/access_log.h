@@ -23,10 +23,12 @@ struct RequestRecord {
   std::atomic<int64_t> prompt_tokens = 0;
   std::atomic<int64_t> cached_tokens = 0;
   std::atomic<int64_t> completion_tokens = 0;
+  std::atomic<int64_t> submitted_us = -1;    // from `received`; -1: it did not get so far
   std::atomic<int64_t> queue_us = -1;        // longest of its samples; -1: none began
   std::atomic<int64_t> first_token_us = -1;  // from `received`; -1: there was none
 
   void set_caller(const Caller& caller);
+  void note_submitted(std::chrono::steady_clock::time_point now);
   void note_first_token(std::chrono::steady_clock::time_point now);
 };
 
@@ -35,12 +37,12 @@ struct RequestRecord {
 std::string request_id_of(std::string_view given);
 
 // Returns: the client's trace context (W3C's traceparent) if it has the form of version 00,
-// otherwise an empty text. The server has no spans: it logs the context and returns it.
+// otherwise an empty text.
 std::string traceparent_of(std::string_view given);
 
 // Logs the end of a request to the logger "access": one line of words, or one JSON object (see
-// start_log). status: HTTP's number, or gRPC's name. complete: false if the client left before the
-// end of its answer.
+// start_log). Its spans go to the logger "spans" (spans.h). status: HTTP's number, or gRPC's name.
+// complete: false if the client left before the end of its answer.
 void log_access(const RequestRecord& record, std::string_view status, bool complete);
 
 // The same line as text, and as JSON; for tests.

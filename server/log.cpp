@@ -28,6 +28,7 @@ constexpr std::chrono::seconds kRepeatWindow{10};
 constexpr std::size_t kQueuedLines = 8192;  // of the access log
 
 std::atomic<bool> json = false;
+std::atomic<Spans> chosen_spans = Spans::off;
 
 std::string_view view(const spdlog::string_view_t& text) {
   return {text.data(), text.size()};
@@ -73,10 +74,15 @@ class AccessSink final : public spdlog::sinks::base_sink<spdlog::details::null_m
 
 constexpr char kTimeAndLevel[] = "%Y-%m-%dT%H:%M:%S.%e %^%l%$ ";
 
-void start_access_log(const std::shared_ptr<spdlog::sinks::sink>& sink) {
-  spdlog::init_thread_pool(kQueuedLines, 1);
+// Starts a logger whose lines wait in the queue of the access log.
+void start_queued(const char* name, const std::string& pattern) {
+  if (spdlog::thread_pool() == nullptr) {
+    spdlog::init_thread_pool(kQueuedLines, 1);
+  }
+  const auto sink = std::make_shared<AccessSink>();
+  sink->set_pattern(pattern);
   auto logger = std::make_shared<spdlog::async_logger>(
-      "access", sink, spdlog::thread_pool(), spdlog::async_overflow_policy::overrun_oldest);
+      name, sink, spdlog::thread_pool(), spdlog::async_overflow_policy::overrun_oldest);
   logger->set_level(spdlog::default_logger()->level());
   spdlog::register_logger(std::move(logger));
 }
@@ -99,9 +105,11 @@ void start_log(const Settings& settings, int32_t rank) {
     return;
   }
   if (settings.access_log) {
-    const auto requests = std::make_shared<AccessSink>();
-    requests->set_pattern(json ? "%v" : std::string(kTimeAndLevel) + "%v");
-    start_access_log(requests);
+    start_queued("access", json ? "%v" : std::string(kTimeAndLevel) + "%v");
+  }
+  if (settings.spans != Spans::off) {
+    chosen_spans = settings.spans;
+    start_queued("spans", "%v");
   }
   spdlog::info("tessera-server {} ({}): {}", TESSERA_VERSION, commit(), describe(settings));
 }
@@ -118,6 +126,14 @@ absl::Status set_log_level(std::string_view level) {
 
 std::shared_ptr<spdlog::logger> access_logger() {
   return spdlog::get("access");
+}
+
+std::shared_ptr<spdlog::logger> span_logger() {
+  return spdlog::get("spans");
+}
+
+Spans logged_spans() {
+  return chosen_spans;
 }
 
 bool logs_json() {

@@ -31,6 +31,9 @@ absl::Status set_log_level(std::string_view level);
 
 // Returns: the logger of requests; null without an access log.
 std::shared_ptr<spdlog::logger> access_logger();
+// Returns: the logger of spans, which shares the queue of the access log; null with --spans off.
+std::shared_ptr<spdlog::logger> span_logger();
+Spans logged_spans();
 bool logs_json();
 // Returns: the time as the log prints it.
 std::string log_time();

@@ -266,6 +266,9 @@ absl::StatusOr<Accepted> Service::generate(GenerateRequest request,
     state_->parts.metrics->tenant_refused(caller->tenant.name);
     return refuse(rate);
   }
+  if (request.record != nullptr) {
+    request.record->note_submitted(Clock::now());
+  }
   const absl::StatusOr<RequestId> first = state_->parts.engine->submit(std::move(submitted));
   if (!first.ok()) {
     caller->meter->refund(prompt_tokens);

@@ -18,6 +18,7 @@
 #include "server/http/listener.h"
 #include "server/http/routes.h"
 #include "server/kv_events/kv_event_publisher.h"
+#include "server/spans.h"
 #include "server/work_pool.h"
 
 namespace tessera {
@@ -72,6 +73,7 @@ struct Settings {
   std::string log_level = "info";
   bool log_json = false;
   bool access_log = true;
+  Spans spans = Spans::off;
 };
 
 // One field of Settings as text, the form used in flags, YAML and the log.

@@ -357,6 +357,11 @@ std::vector<SettingsField> process_fields() {
       choice_field<bool>("access-log", {{"on", true}, {"off", false}},
                          "one line for each request: id, key, tokens, times, status",
                          TESSERA_AT(access_log)),
+      choice_field<Spans>("spans",
+                          {{"off", Spans::off}, {"sampled", Spans::sampled}, {"all", Spans::all}},
+                          "OpenTelemetry spans of requests, as lines of OTLP in JSON on stderr; "
+                          "sampled: if the traceparent says so; all: also without a traceparent",
+                          TESSERA_AT(spans)),
   };
 }
 

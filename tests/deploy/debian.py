@@ -1,6 +1,7 @@
 """A bare Debian 12 in a folder, for tests of packages and images. Needs root and debootstrap."""
 
 import os
+import pathlib
 import shutil
 import subprocess
 
@@ -25,6 +26,13 @@ def base():
         if done.returncode != 0:
             pytest.skip("debootstrap cannot fetch Debian 12: " + done.stdout[-200:] + done.stderr[-200:])
         partial.rename(BASE)
+    # Docker's own image of Debian has this too: a package's files are not forced to the disk one by one.
+    (BASE / "etc/dpkg/dpkg.cfg.d/unsafe-io").write_text("force-unsafe-io\n")
+    # Behind a proxy that opens TLS, downloads need its certificate.
+    for certificate in pathlib.Path("/usr/local/share/ca-certificates").glob("*.crt"):
+        folder = BASE / "usr/local/share/ca-certificates"
+        folder.mkdir(parents=True, exist_ok=True)
+        shutil.copy(certificate, folder)
     return BASE
 
 

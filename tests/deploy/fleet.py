@@ -4,11 +4,13 @@ import contextlib
 import json
 import os
 import pathlib
+import random
 import shutil
 import signal
 import socket
 import subprocess
 import time
+import urllib.error
 import urllib.request
 
 import pytest
@@ -30,12 +32,17 @@ def eventually(condition, what):
 
 
 def free_ports(count):
-    """Returns ports that were free a moment ago."""
+    """Returns ports that were free a moment ago. They lie below those that connections get by themselves, which may
+    take any of theirs before the server does."""
+    found = []
     with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
+        while len(found) < count:
+            port = random.randrange(12000, 32000)
+            one = stack.enter_context(socket.socket())
+            with contextlib.suppress(OSError):
+                one.bind(("127.0.0.1", port))
+                found.append(port)
+    return found
 
 
 def needed(program, package):
@@ -98,9 +105,10 @@ class Replica:
 
 
 @contextlib.contextmanager
-def replicas(folder, count, *flags):
-    """Replicas that are ready."""
-    started = [Replica(folder, number, *flags).start() for number in range(count)]
+def replicas(folder, count, *flags, each=()):
+    """Replicas that are ready. flags: of all; each: of every one, in their order."""
+    own = each or [[]] * count
+    started = [Replica(folder, number, *flags, *own[number]).start() for number in range(count)]
     try:
         for one in started:
             eventually(one.ready, "a replica")
@@ -110,10 +118,19 @@ def replicas(folder, count, *flags):
             one.program.end()
 
 
-def load(url, folder, *arguments, status=0):
+def load(url, folder, *arguments, status=0, patience=300):
     """Runs tessera-load. Returns its report."""
     report = folder / "report.json"
     done = subprocess.run([PROGRAMS / "tessera-load", "--url", url, "--json", report, *map(str, arguments)],
-                          text=True, capture_output=True, check=False, timeout=300)
+                          text=True, capture_output=True, check=False, timeout=patience)
     assert done.returncode == status, done.stdout + done.stderr
     return json.loads(report.read_text())
+
+
+def refused(url):
+    """Sends a prompt that is longer than the context."""
+    body = json.dumps({"prompt": "word " * 3000}).encode()
+    request = urllib.request.Request(url + "/v1/completions", data=body,
+                                     headers={"Content-Type": "application/json"})
+    with pytest.raises(urllib.error.HTTPError, match="400"):
+        urllib.request.urlopen(request, timeout=10)

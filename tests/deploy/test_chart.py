@@ -359,17 +359,22 @@ def test_the_grace_period_exceeds_the_drain(delay, timeout, seconds):
     assert spec["containers"][0]["lifecycle"]["preStop"]["exec"]["command"] == ["sleep", "4"]
 
 
-def test_a_changed_secret_reaches_the_server():
+@pytest.mark.parametrize("ranks, launcher", [
+    ({}, []), ({"ranks": {"perPod": 2}}, ["mpirun", "-n", "2"]),
+    ({"workload": "LeaderWorkerSet", "ranks": {"pods": 2}}, ["sh", "/etc/tessera/settings/ranks.sh"])])
+def test_a_changed_secret_reaches_the_server(ranks, launcher):
     for values, watched in [({"apiKeys": {"secret": "a"}, "tls": {"secret": "b"}}, "/etc/tessera/keys /etc/tessera/tls"),
-                            ({"tls": {"secret": "b"}}, "/etc/tessera/tls"),
-                            ({"tls": {"secret": "b"}, "ranks": {"perPod": 2}}, None), ({}, None)]:
-        objects = render(values)
-        container = only(objects, "Deployment")["spec"]["template"]["spec"]["containers"][0]
-        environment = {entry["name"]: entry["value"] for entry in container.get("env", [])}
-        assert environment.get("TESSERA_WATCHED") == watched
-        assert ("/etc/tessera/settings/reload.sh" in container["command"]) == (watched is not None)
-        mounts = {mount["mountPath"] for mount in container["volumeMounts"]}
-        assert set((watched or "").split()) <= mounts
+                            ({"tls": {"secret": "b"}}, "/etc/tessera/tls"), ({}, None)]:
+        objects = render(values | ranks)
+        reload = ["sh", "/etc/tessera/settings/reload.sh"] if watched else []
+        server = ["tessera-server", "--config", "/etc/tessera/settings/tessera.yaml"]
+        for template in pod_templates(objects):
+            container = template["spec"]["containers"][0]
+            environment = {entry["name"]: entry["value"] for entry in container.get("env", [])}
+            assert environment.get("TESSERA_WATCHED") == watched
+            assert container["command"] == ["tini", "--", *launcher, *reload, *server]
+            mounts = {mount["mountPath"] for mount in container["volumeMounts"]}
+            assert set((watched or "").split()) <= mounts
         _, *files = [thing for thing in objects if thing["kind"] == "ConfigMap"][0]["data"]
         assert ("reload.sh" in files) == (watched is not None)
 

@@ -39,17 +39,19 @@ def buildah(tmp_path_factory):
     return made
 
 
-@pytest.fixture(scope="module")
-def image(buildah):
-    """The root folder of the image, and its configuration."""
-    packages = ROOT / "build/packages"
-    done = subprocess.run(["sh", ROOT / "deploy/release.sh", PROGRAMS.parent, packages], text=True,
-                          capture_output=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+@pytest.fixture(scope="module", params=["given", pytest.param("compiled", marks=pytest.mark.compiles)])
+def image(request, buildah):
+    """The root folder of the image, and its configuration. Its package is given, or compiled inside."""
+    if request.param == "given":
+        packages = ROOT / "build/packages"
+        done = subprocess.run(["sh", ROOT / "deploy/release.sh", PROGRAMS.parent, packages], text=True,
+                              capture_output=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+    name = f"localhost/tessera-{request.param}"
     buildah.run("build", "--isolation", "chroot", "--format", "docker", "--build-arg", "BASE=localhost/debian12",
-                "--build-arg", "PACKAGES=given", "-t", "tessera", ".")
-    container = buildah.run("from", "--pull-never", "localhost/tessera")
-    config = json.loads(buildah.run("inspect", "--type", "image", "localhost/tessera"))["Docker"]["config"]
+                "--build-arg", f"PACKAGES={request.param}", "--build-arg", "COMMIT=abc1234", "-t", name, ".")
+    container = buildah.run("from", "--pull-never", name)
+    config = json.loads(buildah.run("inspect", "--type", "image", name))["Docker"]["config"]
     yield buildah.run("mount", container), config
     buildah.run("rm", container)
 

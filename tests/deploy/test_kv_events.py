@@ -2,79 +2,16 @@
 
 import json
 import subprocess
-import threading
 import time
 import urllib.request
 
-import msgpack
 import pytest
 import zmq
 
 from fleet import PROGRAMS, ROOT, Replica, eventually, free_ports
+from kv_events import Subscriber
 
 STORY = "Once upon a time there was a small dog. It lived in a house by the sea. "
-
-
-class Subscriber:
-    """What a router knows of one replica: the blocks that were stored and not removed."""
-
-    def __init__(self, endpoint, binds=False):
-        self.blocks = {}  # block: (its parent, its tokens)
-        self.numbers, self.topics, self.events, self.block_tokens = [], set(), 0, None
-        self.failure, self.strict = None, False
-        self._socket = zmq.Context.instance().socket(zmq.SUB)
-        self._socket.setsockopt(zmq.SUBSCRIBE, b"")
-        self._socket.bind(endpoint) if binds else self._socket.connect(endpoint)
-        self._ends = False
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
-
-    def _run(self):
-        try:
-            while not self._ends:
-                if self._socket.poll(50):
-                    self._read(*self._socket.recv_multipart())
-        except Exception as error:  # told by check()
-            self.failure = error
-            raise
-
-    def _read(self, topic, number, message):
-        self.topics.add(topic.decode())
-        self.numbers.append(int.from_bytes(number, "big"))
-        seconds, events, *rest = msgpack.unpackb(message, strict_map_key=True)
-        assert abs(time.time() - seconds) < 60 and rest in ([], [0])
-        for kind, hashes, *fields in events:
-            self.events += 1
-            if kind == "BlockStored":
-                parent, tokens, self.block_tokens, lora, medium = fields
-                assert lora is None and medium is None
-                assert len(tokens) == len(hashes) * self.block_tokens
-                for place, block in enumerate(hashes):
-                    assert 0 < block < 1 << 64 and block not in self.blocks
-                    assert parent is None or parent in self.blocks or not self.strict
-                    own = tokens[place * self.block_tokens:][:self.block_tokens]
-                    self.blocks[block] = parent, own
-                    parent = block
-            else:
-                assert kind == "BlockRemoved" and fields == [None]
-                for block in hashes:
-                    assert block in self.blocks or not self.strict
-                    self.blocks.pop(block, None)
-
-    def cached(self, tokens):
-        """Returns how many of these tokens the replica has, by the events."""
-        paths = {(parent, tuple(own)): block for block, (parent, own) in self.blocks.items()}
-        found, parent = 0, None
-        while (parent := paths.get((parent, tuple(tokens[found:][:self.block_tokens])))) is not None:
-            found += self.block_tokens
-        return found
-
-    def end(self):
-        self._ends = True
-        self._thread.join()
-        self._socket.close()
-        assert self.failure is None
-        assert self.numbers == list(range(self.numbers[0], self.numbers[0] + len(self.numbers)))
 
 
 def post(replica, path, **body):

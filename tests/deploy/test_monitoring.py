@@ -4,7 +4,6 @@ data, and no alert fires."""
 import json
 import re
 import time
-import urllib.error
 import urllib.parse
 import urllib.request
 
@@ -12,7 +11,7 @@ import pytest
 import yaml
 
 from chart import CHART
-from fleet import Program, eventually, free_ports, load, needed, replicas
+from fleet import Program, eventually, free_ports, load, needed, refused, replicas
 
 DASHBOARD = json.loads((CHART / "files/dashboard.json").read_text())
 
@@ -48,15 +47,6 @@ class Prometheus:
 
     def value(self, query):
         return self.ask("query", query=query)["result"]
-
-
-def refused(url):
-    """Sends a prompt that is longer than the context."""
-    body = json.dumps({"prompt": "word " * 3000}).encode()
-    request = urllib.request.Request(url + "/v1/completions", data=body,
-                                     headers={"Content-Type": "application/json"})
-    with pytest.raises(urllib.error.HTTPError, match="400"):
-        urllib.request.urlopen(request, timeout=10)
 
 
 @pytest.mark.long

@@ -98,7 +98,17 @@ def in_background(function, *arguments):
 @PROXIES
 def test_a_rolling_restart_loses_no_request(name, tmp_path):
     with fleet(name, 3, tmp_path) as (proxy, servers):
-        running = in_background(load, proxy.url, tmp_path, *CHATS, "--concurrency", 8, "--duration", 30)
+        restarted = threading.Event()
+
+        def chats():
+            """Returns the reports of loads, one after the other until all have restarted."""
+            reports = []
+            while not restarted.is_set():
+                reports.append(load(proxy.url, tmp_path, CHATS[0], "--seed", len(reports), "--concurrency", 8,
+                                    "--duration", 5))
+            return reports
+
+        running = in_background(chats)
         time.sleep(1)
         for one in servers:
             one.program.signal(signal.SIGTERM)
@@ -106,9 +116,10 @@ def test_a_rolling_restart_loses_no_request(name, tmp_path):
             one.start()
             eventually(one.ready, "the replica")
             time.sleep(3)  # two good checks
-        report = running.result()
-        assert report["requests"]["errors"] == {}
-        assert report["requests"]["ok"] > 300
+        restarted.set()
+        reports = running.result()
+        assert [report["requests"]["errors"] for report in reports] == [{}] * len(reports)
+        assert sum(report["requests"]["ok"] for report in reports) > 100
 
 
 def chat(url, session, tokens=4, timeout=PATIENCE):
@@ -206,9 +217,9 @@ def wire(tmp_path_factory):
 
 
 # A draining replica refuses a call with UNAVAILABLE, which nginx takes for an answer. gRPC's clients
-# send it again if their service config says so.
+# send it again if their service config says so. Their retries must outlast the replica's running requests.
 RETRIES = json.dumps({"methodConfig": [{"name": [{"service": "tessera.v1.Inference"}], "retryPolicy": {
-    "maxAttempts": 5, "initialBackoff": "0.1s", "maxBackoff": "1s", "backoffMultiplier": 2,
+    "maxAttempts": 5, "initialBackoff": "1s", "maxBackoff": "8s", "backoffMultiplier": 2,
     "retryableStatusCodes": ["UNAVAILABLE"]}}]})
 
 
@@ -288,7 +299,7 @@ def test_a_rolling_restart_loses_no_grpc_call(name, wire, tmp_path):
 
         chats.run(6, 1, during=roll)
         assert chats.errors == []
-        assert chats.ok > 300
+        assert chats.ok > 100
 
 
 @PROXIES

@@ -11,9 +11,10 @@ import time
 import pytest
 
 from chart import CHART, ROOT, SERVER
-from fleet import Program, eventually, free_ports
+from fleet import Program, eventually, free_ports, needed
 
 RELOAD = CHART / "files/reload.sh"
+RANKS = CHART / "files/ranks.sh"
 
 
 class Secret:
@@ -72,18 +73,33 @@ def status(connection, key):
     return answer.status
 
 
-def test_secrets_change_without_a_dropped_connection(tmp_path):
+LAUNCHERS = {"one process": [], "ranks in a pod": ["mpirun", "-n", "2"], "ranks over pods": ["sh", RANKS]}
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_secrets_change_without_a_dropped_connection(launcher, tmp_path):
     keys, tls = Secret(tmp_path / "keys"), Secret(tmp_path / "tls")
     keys.write(keys="old\n")
     first, second = certificate("first", tmp_path), certificate("second", tmp_path)
     tls.write(**first)
-    port, grpc = free_ports(2)
-    environment = {"TESSERA_WATCHED": f"{keys.folder} {tls.folder}", "TESSERA_WATCH_SECONDS": "0.2"}
-    program = Program(
-        ["env", *(f"{name}={value}" for name, value in environment.items()), "sh", RELOAD, SERVER, "--model",
-         ROOT / "models/checkpoints/tessera-tiny", "--http-port", port, "--grpc-port", grpc, "--threads", 1,
-         "--drain-delay", 0, "--api-key-file", keys.folder / "keys", "--tls-cert", tls.folder / "tls.crt",
-         "--tls-key", tls.folder / "tls.key"], tmp_path / "log")
+    port, grpc, control = free_ports(3)
+    settings = {"TESSERA_WATCHED": f"{keys.folder} {tls.folder}", "TESSERA_WATCH_SECONDS": "0.2", "TESSERA_PODS": "2",
+                "TESSERA_RANKS_PER_POD": "1", "TESSERA_CONTROL_PORT": control, "LWS_LEADER_ADDRESS": "127.0.0.1"}
+    if LAUNCHERS[launcher]:
+        needed("mpirun", "mpich")
+
+    def start(pod):
+        own = tmp_path / f"pod{pod}"
+        own.mkdir()
+        environment = settings | {"LWS_WORKER_INDEX": pod, "TMPDIR": own}
+        return Program(
+            ["env", *(f"{name}={value}" for name, value in environment.items()), *LAUNCHERS[launcher], "sh", RELOAD,
+             SERVER, "--model", ROOT / "models/checkpoints/tessera-tiny", "--http-port", port, "--grpc-port", grpc,
+             "--tensor-parallel", 2 if LAUNCHERS[launcher] else 1, "--threads", 1, "--drain-delay", 0,
+             "--api-key-file", keys.folder / "keys", "--tls-cert", tls.folder / "tls.crt",
+             "--tls-key", tls.folder / "tls.key"], own / "log")
+
+    program, *workers = [start(pod) for pod in range(2 if launcher == "ranks over pods" else 1)]
     try:
         eventually(lambda: " ready after " in program.log.read_text(), "the server")
         kept, streaming = connect(port), connect(port)
@@ -100,19 +116,37 @@ def test_secrets_change_without_a_dropped_connection(tmp_path):
         reloads = program.log.read_text().count("reload: ")
         time.sleep(1)
         assert program.log.read_text().count("reload: ") == reloads, "nothing changed"
-        assert status(connect(port), "new") == 200
+        stream = send(connect(port), "new", max_tokens=300, stream=True, ignore_eos=True)
+        assert stream.readline().startswith(b"data: ")
         program.signal(signal.SIGTERM)
-        assert program.wait() == 0, program.log.read_text()
+        assert b"[DONE]" in stream.read(), "the drain waits for it"
+        for one in [program, *workers]:
+            assert one.wait() == 0, one.log.read_text()
     finally:
-        if program.process.poll() is None:  # its child would stay
-            program.signal(signal.SIGTERM)
-            program.wait()
+        for one in [program, *workers]:
+            if one.process.poll() is None:  # its children would stay
+                one.signal(signal.SIGTERM)
+                one.wait()
 
 
-@pytest.mark.parametrize("command, expected", [("exit 3", 3), ("kill -9 $$", 137), ("trap 'exit 5' TERM; echo ready; sleep 60 & wait", 5)])
+@pytest.mark.parametrize("command, expected", [("exit 3", 3), ("kill -9 $$", -9), ("trap 'exit 5' TERM; echo ready; sleep 60 & wait", 5)])
 def test_the_exit_status_is_the_command_s(command, expected, tmp_path):
     program = Program(["env", f"TESSERA_WATCHED={tmp_path}", "sh", RELOAD, "sh", "-c", command], tmp_path / "log")
     if "TERM" in command:
         eventually(lambda: "ready" in program.log.read_text(), "the command runs")
         program.signal(signal.SIGTERM)
     assert program.wait() == expected
+
+
+def test_the_watcher_ends_with_its_command_and_holds_nothing_of_it(tmp_path):
+    command = ["env", f"TESSERA_WATCHED={tmp_path}", "TESSERA_WATCH_SECONDS=1", "sh", RELOAD, "echo", "done"]
+    begin = time.monotonic()
+    output = subprocess.run(list(map(str, command)), text=True, capture_output=True, check=True).stdout
+    assert output == "done\n" and time.monotonic() - begin < 1, "a pipe was held"
+
+    def watchers():
+        listed = subprocess.run(["ps", "-eo", "args="], text=True, capture_output=True, check=True).stdout
+        return [line for line in listed.splitlines() if str(RELOAD) in line and " echo done" in line]
+
+    assert watchers()
+    eventually(lambda: not watchers(), "its end")

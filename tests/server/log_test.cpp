@@ -17,6 +17,7 @@
 #include "server/access_log.h"
 #include "server/memory_guard.h"
 #include "server/repeat_filter.h"
+#include "server/spans.h"
 
 namespace tessera {
 namespace {
@@ -111,6 +112,83 @@ TEST(AccessLog, IsAJsonObjectOnALineWhateverAPathHas) {
   EXPECT_EQ(object.at("queue_ms"), 1.5);
   EXPECT_EQ(object.at("first_token_ms"), 20.0);
   EXPECT_EQ(object.at("complete"), false);
+}
+
+// Returns: the spans of a request that ends now.
+nlohmann::json spans_of(const RequestRecord& record, std::string_view status, bool complete) {
+  const std::string line =
+      span_line(record, status, complete, std::chrono::system_clock::time_point(seconds(1000)));
+  EXPECT_THAT(line, testing::StartsWith(R"({"resourceSpans")"));  // by which collectors know it
+  EXPECT_THAT(line, Not(HasSubstr("\n")));
+  return nlohmann::json::parse(line)["resourceSpans"][0]["scopeSpans"][0]["spans"];
+}
+
+int64_t nanoseconds(const nlohmann::json& span, const char* name) {
+  return std::stoll(span[name].get<std::string>());
+}
+
+TEST(Spans, AreOfRequestsThatTheClientSamples) {
+  RequestRecord record;
+  EXPECT_TRUE(has_spans(record, Spans::all));
+  EXPECT_FALSE(has_spans(record, Spans::sampled));
+  for (const auto& [flags, sampled] :
+       {std::pair("00", false), {"01", true}, {"02", false}, {"0b", true}, {"fe", false}}) {
+    record.trace = kTrace.substr(0, 53) + flags;
+    EXPECT_EQ(has_spans(record, Spans::sampled), sampled) << flags;
+    EXPECT_EQ(has_spans(record, Spans::all), sampled) << flags << ": the client decides";
+    EXPECT_FALSE(has_spans(record, Spans::off));
+  }
+}
+
+TEST(Spans, CoverTheRequestAndItsParts) {
+  RequestRecord record;
+  fill(record);
+  record.trace = kTrace;
+  record.received -= seconds(2);
+  record.submitted_us = 500;
+  const nlohmann::json spans = spans_of(record, "200", true);
+  ASSERT_EQ(spans.size(), 4);
+  EXPECT_EQ(spans[0]["name"], "POST /v1/completions");
+  EXPECT_EQ(spans[0]["parentSpanId"], "00f067aa0ba902b7");
+  EXPECT_EQ(spans[0]["endTimeUnixNano"], "1000000000000");
+  EXPECT_FALSE(spans[0].contains("status"));
+  const std::string names[] = {"", "queue", "prefill", "decode"};
+  const int64_t begin = nanoseconds(spans[0], "startTimeUnixNano");
+  const int64_t ends[] = {0, 2'000'000, 20'000'000, 1'000'000'000'000 - begin};
+  int64_t previous = 500'000;
+  for (int part = 1; part < 4; ++part) {
+    EXPECT_EQ(spans[part]["name"], names[part]);
+    EXPECT_EQ(spans[part]["parentSpanId"], spans[0]["spanId"]);
+    EXPECT_EQ(spans[part]["traceId"], "4bf92f3577b34da6a3ce929d0e0e4736");
+    EXPECT_EQ(nanoseconds(spans[part], "startTimeUnixNano") - begin, previous) << names[part];
+    EXPECT_EQ(nanoseconds(spans[part], "endTimeUnixNano") - begin, ends[part]) << names[part];
+    previous = ends[part];
+  }
+}
+
+TEST(Spans, EndWithTheRequestHoweverFarItGot) {
+  RequestRecord record;
+  record.method = "gRPC";
+  record.path = "/tessera.v1.Inference/Generate";
+  record.received -= seconds(1);
+  const nlohmann::json refused = spans_of(record, "UNAVAILABLE", true);
+  ASSERT_EQ(refused.size(), 1);
+  EXPECT_EQ(refused[0]["name"], "tessera.v1.Inference/Generate");
+  EXPECT_FALSE(refused[0].contains("parentSpanId"));
+  EXPECT_THAT(refused[0]["traceId"].get<std::string>(), MatchesRegex("[0-9a-f]{32}"));
+  EXPECT_EQ(refused[0]["status"]["code"], 2);
+  EXPECT_FALSE(spans_of(record, "CANCELLED", false)[0].contains("status")) << "the client's choice";
+  record.submitted_us = 10;
+  const nlohmann::json waited = spans_of(record, "CANCELLED", false);
+  ASSERT_EQ(waited.size(), 2) << "it never left the queue";
+  EXPECT_EQ(waited[1]["endTimeUnixNano"], waited[0]["endTimeUnixNano"]);
+  record.queue_us = 5'000'000;  // longer than the request: of another sample
+  const nlohmann::json late = spans_of(record, "CANCELLED", false);
+  ASSERT_EQ(late.size(), 3);
+  for (const nlohmann::json& part : late) {
+    EXPECT_LE(nanoseconds(part, "startTimeUnixNano"), nanoseconds(part, "endTimeUnixNano"));
+    EXPECT_LE(nanoseconds(part, "endTimeUnixNano"), 1000000000000);
+  }
 }
 
 class Repeats : public testing::Test {

@@ -1,38 +1,30 @@
 #!/bin/sh
-# Runs a command, and sends it SIGHUP when a file in the folders of TESSERA_WATCHED changes, which
+# Becomes a command, and sends it SIGHUP when a file in the folders of TESSERA_WATCHED changes, which
 # Kubernetes does about a minute after its Secret has changed:
 #   TESSERA_WATCHED="/etc/tessera/keys /etc/tessera/tls" reload.sh tessera-server --config FILE
-# Ends with the command's exit status, and passes SIGTERM on.
+# With several ranks (mpirun -n 2 reload.sh ...) the first gets the signal: it has the keys and certificates.
 set -u
 interval=${TESSERA_WATCH_SECONDS:-5}
 
 # shellcheck disable=SC2086  # a list of folders
 contents() { find -L $TESSERA_WATCHED -maxdepth 1 -type f -exec sha256sum {} + 2>/dev/null | sort; }
 
-seen=$(contents)
-server="" signalled="" status=""
-trap 'signalled=1; [ -z "$server" ] || kill -TERM "$server" 2>/dev/null' TERM INT
-"$@" &
-server=$!
-[ -z "$signalled" ] || kill -TERM "$server" 2>/dev/null
+watch() {  # watch PROCESS, until it has ended
+  # The launcher of ranks waits until nobody holds their pipes.
+  exec </dev/null >/dev/null 2>&1
+  [ -z "${PMI_FD:-}" ] || eval "exec $PMI_FD>&-"
+  while sleep "$interval" && kill -0 "$1"; do
+    now=$(contents)
+    # A file that is just being replaced is not there; the next look finds it.
+    if [ "$now" != "$seen" ] && [ -n "$now" ]; then
+      seen=$now
+      kill -HUP "$1"
+    fi
+  done
+}
 
-while sleep "$interval"; do
-  now=$(contents)
-  # A file that is just being replaced is not there; the next look finds it.
-  if [ "$now" != "$seen" ] && [ -n "$now" ]; then
-    seen=$now
-    kill -HUP "$server" 2>/dev/null || exit
-  fi
-done &
-watcher=$!
-
-# A signal ends `wait` too; then the command's status is still to come. 127: it has come already.
-while :; do
-  signalled=""
-  wait "$server"
-  result=$?
-  [ -n "$status" ] && [ "$result" -eq 127 ] || status=$result
-  [ -n "$signalled" ] || break
-done
-kill "$watcher" 2>/dev/null
-exit "$status"
+if [ "${PMI_RANK:-0}" -eq 0 ]; then
+  seen=$(contents)
+  (watch $$ &)  # not the command's child: the command would have to wait for it
+fi
+exec "$@"

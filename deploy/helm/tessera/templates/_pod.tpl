@@ -20,14 +20,12 @@ capabilities:
   drop: [ALL]
 {{- end -}}
 
-{{/* Folders of mounted secrets that the server reads again when they change; none with several ranks. */}}
+{{/* Folders of mounted secrets that the server reads again when they change. */}}
 {{- define "tessera.watched" -}}
-{{- if eq (include "tessera.ranks" . | int) 1 -}}
 {{- $folders := list -}}
 {{- if include "tessera.keysSecret" . }}{{ $folders = append $folders "/etc/tessera/keys" }}{{ end -}}
 {{- if .Values.tls.secret }}{{ $folders = append $folders "/etc/tessera/tls" }}{{ end -}}
 {{- join " " $folders -}}
-{{- end -}}
 {{- end -}}
 
 {{/* The command: one process, mpirun for the ranks of a pod, or ranks.sh for those of several pods. */}}
@@ -36,15 +34,15 @@ capabilities:
 {{- if .Values.kvEvents.enabled }}{{/* a flag, because Kubernetes replaces $(POD_IP) in commands alone */}}
 {{- $server = concat $server (list "--kv-events-topic" .Values.kvEvents.topic) -}}
 {{- end }}
-{{- $command := $server -}}
+{{- if include "tessera.watched" . -}}
+{{- $server = concat (list "sh" "/etc/tessera/settings/reload.sh") $server -}}
+{{- end }}
 {{- if gt (int .Values.ranks.pods) 1 -}}
-{{- $command = concat (list "tini" "--" "sh" "/etc/tessera/settings/ranks.sh") $server -}}
+{{- $server = concat (list "sh" "/etc/tessera/settings/ranks.sh") $server -}}
 {{- else if gt (int .Values.ranks.perPod) 1 -}}
-{{- $command = concat (list "tini" "--" "mpirun" "-n" (toString .Values.ranks.perPod)) $server -}}
-{{- else if include "tessera.watched" . -}}
-{{- $command = concat (list "tini" "--" "sh" "/etc/tessera/settings/reload.sh") $server -}}
+{{- $server = concat (list "mpirun" "-n" (toString .Values.ranks.perPod)) $server -}}
 {{- end -}}
-{{- toJson $command -}}
+{{- prepend (prepend $server "--") "tini" | toJson -}}
 {{- end -}}
 
 {{- define "tessera.downloader" -}}
@@ -204,11 +202,8 @@ metadata:
     {{- toYaml . | nindent 4 }}
     {{- end }}
   annotations:
-    {{- /* Settings and keys are read at start: a change rolls the pods. */}}
+    {{- /* Settings are read at start: a change rolls the pods. Keys and certificates are read again without. */}}
     checksum/settings: {{ include "tessera.settings" $ | sha256sum }}
-    {{- with $.Values.apiKeys.keys }}
-    checksum/keys: {{ toJson . | sha256sum }}
-    {{- end }}
     {{- with $.Values.podAnnotations }}
     {{- toYaml . | nindent 4 }}
     {{- end }}
