@@ -34,6 +34,7 @@ BatchingEngine::BatchingEngine(Parts parts)
       tenants_(tenant_limits(options_), options_.max_sequences + options_.max_queue),
       admission_(*kv_, options_.max_sequences, options_.max_sequences + options_.max_queue),
       builder_(*kv_, {options_.max_step_tokens, options_.max_sequences}),
+      pooler_(*model_, backend_, stream_),
       sampler_(std::move(parts.sampler), StepMasks(ranks_, config_.vocab, options_.max_sequences),
                *model_, stream_) {
   const auto sequences = static_cast<size_t>(options_.max_sequences);
@@ -209,6 +210,7 @@ void BatchingEngine::forward() {
 }
 
 void BatchingEngine::sample() {
+  pooler_.pool(builder_.hidden_rows(), sequences_);
   counters_.counting().generated_tokens += sampler_.sample(builder_.logits_rows(), sequences_);
   for (const StepPlan::Run& run : plan_.runs) {
     Sequence& sequence = *sequences_[static_cast<size_t>(run.candidate)];

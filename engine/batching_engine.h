@@ -13,6 +13,7 @@
 #include "engine/scheduler.h"
 #include "engine/sequence.h"
 #include "engine/step_builder.h"
+#include "engine/step_pooler.h"
 #include "engine/step_sampler.h"
 #include "engine/tenant_clock.h"
 
@@ -67,7 +68,8 @@ class BatchingEngine final : public Engine {
   //   reserve  preempted: insert, swap out if compressed, release; budgets are tightened; admitted:
   //            attach, then swap in; forks; last, pages for the groups that close
   //   forward  runs the model: kv_store, attention and kv_score in each layer
-  //   sample   computes logits, chooses tokens; then stored prompt blocks are inserted
+  //   sample   computes hidden states for embeddings, then logits; chooses tokens; then stored
+  //            prompt blocks are inserted
   //   KvCache::compress applies the policies; then compressed sections are inserted
   //   publish  ended ones insert, pin, release; last, event sinks
   void receive_requests();
@@ -100,6 +102,7 @@ class BatchingEngine final : public Engine {
   TenantClock tenants_;
   PrefixAdmission admission_;
   StepBuilder builder_;
+  StepPooler pooler_;
   StepSampler sampler_;
   std::vector<std::unique_ptr<Sequence>> sequences_;  // unfinished, in scheduling order
   StepInputs inputs_;

@@ -12,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "engine/kv/kv_usage.h"
+#include "engine/pooling.h"
 #include "engine/request_options.h"
 #include "engine/token_grammar.h"
 #include "kernels/kv/kv_policy.h"
@@ -72,6 +73,10 @@ class EventSink {
   // on_token of the following token. The last token of a sequence is not computed, so it has no
   // logits, unless it is the last prompt token (max_tokens 0).
   virtual void on_logits(int32_t /*position*/, std::span<const float> /*logits*/) {}
+  // For requests with a pooling: the prompt's embedding, [hidden], not normalised, valid during the
+  // call. Called once, before the first on_token, unless the sample ends before its prompt is
+  // computed.
+  virtual void on_embedding(std::span<const float> /*embedding*/) {}
   // For requests with top_logprobs: before each on_token. `logprobs` is valid during the call.
   virtual void on_logprobs(const TokenLogprobs& /*logprobs*/) {}
   virtual void on_token(int32_t token) = 0;
@@ -97,6 +102,8 @@ struct RequestInput {
   // and stop ids are ignored. Prompt and forced tokens must fit the context.
   std::vector<int32_t> forced;
   bool observe_logits = false;  // call on_logits
+  // Calls on_embedding with the prompt's embedding. Such a request has one sink.
+  std::optional<Pooling> pooling;
   // KV preset; no value: EngineOptions::kv. Its name is reported unchanged in Finish.
   std::optional<KvPreset> kv;
   // Deadline, by EngineOptions::clock. Within one step after it the request, waiting or running,

@@ -122,11 +122,11 @@ class Reader {
 template <class Visitor, class Options, class Input>
 void visit_members(const Visitor& visit, Options& options, Input& input) {
   visit_options([&](const Option&, auto& member) { visit(member); }, options);
-  auto& [prompt, max_tokens, forced, observe_logits, kv, deadline, start_by, grammar, tenant,
-         sinks] = input;
+  auto& [prompt, max_tokens, forced, observe_logits, pooling, kv, deadline, start_by, grammar,
+         tenant, sinks] = input;
   const auto visit_all = [&](auto&... members) { (visit(members), ...); };
-  visit_all(prompt, max_tokens, forced, observe_logits, kv, deadline, start_by, grammar, tenant,
-            sinks);
+  visit_all(prompt, max_tokens, forced, observe_logits, pooling, kv, deadline, start_by, grammar,
+            tenant, sinks);
 }
 
 }  // namespace

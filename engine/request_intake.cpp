@@ -54,6 +54,8 @@ absl::StatusOr<RequestId> RequestIntake::submit(EngineRequest request) {
   TESSERA_CHECK(!request.sinks.empty() &&
                     std::count(request.sinks.begin(), request.sinks.end(), nullptr) == 0,
                 "a request has at least one sink, and no null sink");
+  TESSERA_CHECK(!request.pooling.has_value() || request.sinks.size() == 1,
+                "an embedding has one sink");
   TESSERA_RETURN_IF_ERROR(check(request));
   const RequestId first_id = last_id_.fetch_add(request.sinks.size()) + 1;
   Message message{.samples = make_samples(first_id, request)};
@@ -98,8 +100,8 @@ std::vector<std::unique_ptr<Sequence>> RequestIntake::make_samples(
     RequestId first_id, const EngineRequest& request) const {
   const KvFormat accept =
       options_.kv_ladder->empty() ? options_.kv.policy.high : options_.kv_ladder->back();
-  const Sequence::Model model{options_.context, config_.eos_ids,   options_.kv,
-                              accept,           options_.kv_floor, options_.clock()};
+  const Sequence::Model model{options_.context,  config_.eos_ids,  options_.kv,   accept,
+                              options_.kv_floor, options_.clock(), config_.hidden};
   const auto shared = Sequence::share(request, model);
   std::vector<std::unique_ptr<Sequence>> samples;
   for (size_t i = 0; i < request.sinks.size(); ++i) {

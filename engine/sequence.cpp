@@ -64,7 +64,11 @@ Sequence::Sequence(RequestId request_id, size_t sample, const EngineRequest& req
       kv_floor_(request.deterministic ? 1 : request.kv_floor.value_or(model.kv_floor)),
       cache_(request.cache),
       cache_accept_(request.cache_accept.value_or(model.cache_accept)),
-      submitted_(model.now) {
+      submitted_(model.now),
+      pool_(request.pooling.has_value()
+                ? std::optional<HiddenPool>(std::in_place, *request.pooling,
+                                            static_cast<int32_t>(prompt_tokens_), model.hidden)
+                : std::nullopt) {
   TESSERA_CHECK(prompt_tokens_ > 0 && prompt_tokens_ <= max_length_ &&
                     std::cmp_less_equal(max_length_, model.context),
                 "a sequence has a prompt and fits the context");
@@ -128,7 +132,9 @@ KvPrompt Sequence::cache_prompt(int32_t prefix_block_tokens) {
 
 int32_t Sequence::max_cached_tokens() const {
   const bool observes = observe_logits_ || sampling_.prompt_logprobs.has_value();
-  const int32_t first_unobserved = observes ? next_observed_ : std::numeric_limits<int32_t>::max();
+  const int32_t first_unobserved =
+      std::min(observes ? next_observed_ : std::numeric_limits<int32_t>::max(),
+               pool_.has_value() ? pool_->first_wanted() : std::numeric_limits<int32_t>::max());
   return kv_.policy.is_private() || kv_.policy.newest_dense() > 0
              ? std::min(first_unobserved,
                         kv_.policy.shareable(static_cast<int32_t>(prompt_tokens_)))
@@ -228,6 +234,13 @@ void Sequence::observe(int32_t position, std::span<const float> logits,
   }
   if (of_prompt) {
     sink_->on_prompt_logprobs(prompt_logprobs);
+  }
+}
+
+void Sequence::pool(int32_t position, std::span<const float> hidden) {
+  pool_->add(position, hidden);
+  if (pool_->complete()) {
+    sink_->on_embedding(pool_->embedding());
   }
 }
 

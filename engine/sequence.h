@@ -57,6 +57,7 @@ class Sequence {
     KvFormat cache_accept;
     float kv_floor = 1;                         // of requests without one
     std::chrono::steady_clock::time_point now;  // by the engine's clock
+    int32_t hidden = 0;                         // values of a hidden state
   };
 
   // The part of a request that its samples share, because none of them changes it.
@@ -152,8 +153,8 @@ class Sequence {
   bool uses_prefix_cache() const { return cache_.use; }
   const EngineRequest::Cache& cache() const { return cache_; }
   // Returns: maximum number of first tokens that it may take from the prefix cache. Later tokens
-  // must be computed: the event sink has yet to receive their logits, the policy scores their
-  // queries, or the residual buffer needs them unquantised.
+  // must be computed: the event sink has yet to receive their logits, the embedding needs their
+  // hidden states, the policy scores their queries, or the residual buffer needs them unquantised.
   int32_t max_cached_tokens() const;
   // Returns: maximum number of its first tokens that it may insert into the prefix cache.
   // - A policy that is not private: all tokens. With dense newest tokens (KvPolicy::newest_dense)
@@ -191,6 +192,13 @@ class Sequence {
   // logits: [vocab]. prompt_logprobs: of the token at position + 1, if they are observed.
   void observe(int32_t position, std::span<const float> logits,
                const TokenLogprobs& prompt_logprobs);
+
+  // Returns: true if the request's embedding needs the hidden state at `position`, and does not
+  // have it yet.
+  bool pools(int32_t position) const { return pool_.has_value() && pool_->wants(position); }
+  // Adds the hidden state at `position`, [hidden]. The last one completes the embedding, which the
+  // event sink receives at once.
+  void pool(int32_t position, std::span<const float> hidden);
 
   // Appends a chosen token.
   // Returns: false if it is a stop id, which is not kept.
@@ -239,6 +247,7 @@ class Sequence {
   std::optional<std::chrono::steady_clock::time_point> admitted_;  // first admission
   std::optional<std::chrono::duration<double>> prefill_time_;
 
+  std::optional<HiddenPool> pool_;  // of requests with a pooling
   int32_t next_observed_ = 0;  // the event sink has received what it observes at lower positions
   std::variant<Waiting, Running, SwappedOut, Finished> state_;
   std::optional<Finish> finish_;

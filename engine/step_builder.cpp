@@ -26,6 +26,7 @@ StepBuilder::StepBuilder(KvCache& kv, const SchedulerLimits& limits) : kv_(kv) {
   scorings_.reserve(sequences);
   slots_.reserve(sequences);
   logits_rows_.reserve(tokens);
+  hidden_rows_.reserve(tokens);
 }
 
 void StepBuilder::reserve(const StepPlan& plan, Sequences sequences) {
@@ -52,6 +53,7 @@ StepBuilder::Built StepBuilder::build(const StepPlan& plan, Sequences sequences)
   scorings_.clear();
   slots_.clear();
   logits_rows_.clear();
+  hidden_rows_.clear();
   Built built;
   for (const StepPlan::Run& run : plan.runs) {
     Sequence& sequence = *sequences[static_cast<size_t>(run.candidate)];
@@ -86,7 +88,7 @@ void StepBuilder::add(const StepPlan::Run& run, const Sequence& sequence) {
   scorings_.push_back(kv_.scoring(slot));
   slots_.push_back(&slot);
   if (!replays) {
-    request_logits(run, sequence);
+    request_rows(run, sequence);
   }
   const int32_t repeated = replays ? first - sequence.kv_policy().section : first;
   const auto tokens =
@@ -97,9 +99,9 @@ void StepBuilder::add(const StepPlan::Run& run, const Sequence& sequence) {
   }
 }
 
-// Adds the rows of logits that the run needs.
+// Adds the rows of logits and of hidden states that the run needs.
 // Requires: its tokens are the next ones of the batch.
-void StepBuilder::request_logits(const StepPlan::Run& run, const Sequence& sequence) {
+void StepBuilder::request_rows(const StepPlan::Run& run, const Sequence& sequence) {
   const auto first_row = static_cast<int32_t>(tokens_.size());
   for (int32_t i = 0; i < run.count; ++i) {
     const int32_t position = sequence.stored() + i;
@@ -108,6 +110,9 @@ void StepBuilder::request_logits(const StepPlan::Run& run, const Sequence& seque
         sequence.observes(position) || (chooses && Sampler::sees(sequence.sampling()));
     if (chooses || seen) {
       logits_rows_.push_back({first_row + i, run.candidate, position, chooses, seen});
+    }
+    if (sequence.pools(position)) {
+      hidden_rows_.push_back({first_row + i, run.candidate, position});
     }
   }
 }

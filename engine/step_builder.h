@@ -20,6 +20,13 @@ struct LogitsRow {
   bool seen = false;     // the logits are copied to the host, not only the sampled token
 };
 
+// One hidden state to compute, for the embedding of a sequence's prompt.
+struct HiddenRow {
+  int32_t batch_row = 0;
+  int32_t sequence = 0;
+  int32_t position = 0;
+};
+
 // Turns a plan into pages and into the model's inputs. Its memory is allocated once, for the
 // largest step. Sequences are those that the plan was made from.
 class StepBuilder {
@@ -43,10 +50,11 @@ class StepBuilder {
   Batch batch() const { return {tokens_, positions_, spans_, scorings_}; }
   std::span<const KvSlot* const> slots() const { return slots_; }  // of the batch's sequences
   std::span<LogitsRow> logits_rows() { return logits_rows_; }
+  std::span<const HiddenRow> hidden_rows() const { return hidden_rows_; }
 
  private:
   void add(const StepPlan::Run& run, const Sequence& sequence);
-  void request_logits(const StepPlan::Run& run, const Sequence& sequence);
+  void request_rows(const StepPlan::Run& run, const Sequence& sequence);
 
   KvCache& kv_;
   std::vector<KvReservation> reservations_;
@@ -57,6 +65,7 @@ class StepBuilder {
   std::vector<KvScoring> scorings_;  // of each sequence; empty if none has token scores
   std::vector<const KvSlot*> slots_;
   std::vector<LogitsRow> logits_rows_;
+  std::vector<HiddenRow> hidden_rows_;
 };
 
 }  // namespace tessera

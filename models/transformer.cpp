@@ -49,21 +49,16 @@ class Decoder final : public Transformer {
     computed_tokens_ = static_cast<int32_t>(batch.tokens.size());
   }
 
-  // The embed op gathers the rows of the residual stream; it is the same table lookup.
   void logits(std::span<const int32_t> rows, MatrixView<float> logits, Stream stream) override {
-    const auto wanted = static_cast<int32_t>(rows.size());
-    TESSERA_CHECK(wanted > 0 && wanted <= options_.max_logits_rows, "rows of logits");
-    TESSERA_CHECK(all_below(rows, computed_tokens_), "a row outside the batch");
-    TESSERA_CHECK(logits.rows == wanted && logits.cols == config_.vocab, "logits of another shape");
-    const MatrixView<float> hidden = workspace_.views().wanted.first_rows(wanted);
-    backend_.embed({.tokens = rows,
-                    .table_f32 = workspace_.views().hidden.first_rows(computed_tokens_),
-                    .out = hidden},
-                   stream);
-    const LayerOps ops = layer_ops(stream);
-    ops.norm_stream(hidden, weights_.views().final_norm, 1 / config_.multipliers.logits_divisor,
-                    hidden);
-    ops.linear(hidden, weights_.views().head, {}, logits);
+    TESSERA_CHECK(std::cmp_equal(logits.rows, rows.size()) && logits.cols == config_.vocab,
+                  "logits of another shape");
+    const MatrixView<float> normed =
+        final_norm(rows, 1 / config_.multipliers.logits_divisor, stream);
+    layer_ops(stream).linear(normed, weights_.views().head, {}, logits);
+  }
+
+  MatrixView<const float> hidden(std::span<const int32_t> rows, Stream stream) override {
+    return final_norm(rows, 1, stream);
   }
 
   int32_t max_logits_rows() const override { return options_.max_logits_rows; }
@@ -90,6 +85,21 @@ class Decoder final : public Transformer {
       architecture_.attention(step, weights, layer);
       architecture_.feed_forward(step, weights);
     }
+  }
+
+  // Returns: the final norm of some rows of the last step, times `scale`, in the workspace. The
+  // embed op gathers the rows of the residual stream; it is the same table lookup.
+  MatrixView<float> final_norm(std::span<const int32_t> rows, float scale, Stream stream) const {
+    const auto wanted = static_cast<int32_t>(rows.size());
+    TESSERA_CHECK(wanted > 0 && wanted <= options_.max_logits_rows, "rows of logits");
+    TESSERA_CHECK(all_below(rows, computed_tokens_), "a row outside the batch");
+    const MatrixView<float> normed = workspace_.views().wanted.first_rows(wanted);
+    backend_.embed({.tokens = rows,
+                    .table_f32 = workspace_.views().hidden.first_rows(computed_tokens_),
+                    .out = normed},
+                   stream);
+    layer_ops(stream).norm_stream(normed, weights_.views().final_norm, scale, normed);
+    return normed;
   }
 
   LayerOps layer_ops(Stream stream) const {

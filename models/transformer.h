@@ -71,6 +71,13 @@ class Transformer {
   virtual void logits(std::span<const int32_t> rows, MatrixView<float> logits, Stream stream) = 0;
   virtual int32_t max_logits_rows() const = 0;
 
+  // Computes the hidden states of some tokens of the last forward(): the residual stream after the
+  // final norm, which embeddings are made of. With ranks it is equal on each of them.
+  // rows: as in logits()
+  // Returns: [rows, hidden], in the backend's memory until the next call of hidden() or logits();
+  // enqueued on the stream, not waited for
+  virtual MatrixView<const float> hidden(std::span<const int32_t> rows, Stream stream) = 0;
+
   // With ranks, it has this rank's share of heads, kv_heads and ffn; pages hold its KV heads only.
   virtual const ModelConfig& config() const = 0;
   virtual std::string weight_formats() const = 0;  // Weights::formats()

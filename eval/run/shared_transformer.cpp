@@ -18,6 +18,9 @@ class SharedTransformer final : public Transformer {
   void logits(std::span<const int32_t> rows, MatrixView<float> logits, Stream stream) override {
     shared_->logits(rows, logits, stream);
   }
+  MatrixView<const float> hidden(std::span<const int32_t> rows, Stream stream) override {
+    return shared_->hidden(rows, stream);
+  }
   int32_t max_logits_rows() const override { return shared_->max_logits_rows(); }
   const ModelConfig& config() const override { return shared_->config(); }
   std::string weight_formats() const override { return shared_->weight_formats(); }

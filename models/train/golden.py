@@ -4,7 +4,8 @@
 
 Runs transformers in f32 with eager attention. Per prompt: token ids, the logits at four positions
 (the 16 largest, and 64 at a fixed stride), and 64 greedy ids. The smallest lead of a first over a
-second choice is stored with the greedy ids.
+second choice is stored with the greedy ids. Embeddings are the last token's hidden state after the
+final norm, and the mean over all tokens: the length of each, and 64 of its values at a fixed stride.
 """
 
 import argparse
@@ -51,6 +52,10 @@ def logits_at(logits: torch.Tensor, position: int) -> dict:
     return dict(position=position, top_ids=top.indices.tolist(), top=rounded(top.values), strided=rounded(strided))
 
 
+def embedding(vector: torch.Tensor) -> dict:
+    return dict(norm=rounded(vector.norm()[None])[0], strided=rounded(vector[:: len(vector) // STRIDED][:STRIDED]))
+
+
 def greedy(model, ids: list[int]) -> tuple[list[int], float]:
     path, lead, cache = torch.tensor([ids]), float("inf"), None
     written = []
@@ -67,6 +72,7 @@ def case(model, tokenizer: Tokenizer, name: str, prompt: str) -> dict:
     ids = [BOS] + tokenizer.encode(prompt)
     logits = model(torch.tensor([ids])).logits[0]
     positions = sorted({len(ids) * i // POSITIONS - 1 for i in range(1, POSITIONS + 1)})
+    hidden = model.model(torch.tensor([ids])).last_hidden_state[0]
     written, lead = greedy(model, ids)
     print(f"{name} ({len(ids)} tokens): {tokenizer.decode(written)!r}")
     return dict(
@@ -74,6 +80,7 @@ def case(model, tokenizer: Tokenizer, name: str, prompt: str) -> dict:
         prompt=prompt,
         ids=ids,
         logits=[logits_at(logits[p], p) for p in positions if p >= 0],
+        embeddings=dict(last=embedding(hidden[-1]), mean=embedding(hidden.mean(0))),
         greedy_ids=written,
         greedy_smallest_lead=float(f"{lead:.3g}"),
     )

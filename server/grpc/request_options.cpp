@@ -68,6 +68,16 @@ class PlainReader {
   const v1::GenerateRequest& message_;
 };
 
+// Errors: InvalidArgument names a field that is too long.
+absl::Status check_lengths(const RequestOptions& options) {
+  const std::optional<LongField> field = long_field(options);
+  return field
+             ? absl::InvalidArgumentError(absl::StrCat(std::string(field->name), " ", field->error))
+             : absl::OkStatus();
+}
+
+}  // namespace
+
 absl::Status read_cache(const v1::CacheOptions& message, RequestOptions& out) {
   out.cache_salt = message.salt();
   out.cache.use = !message.has_use() || message.use();
@@ -85,10 +95,8 @@ absl::Status read_cache(const v1::CacheOptions& message, RequestOptions& out) {
     }
     out.cache_accept = accepted->high;
   }
-  return absl::OkStatus();
+  return check_lengths(out);
 }
-
-}  // namespace
 
 absl::Status read_options(const v1::GenerateRequest& message, RequestOptions& out) {
   visit_options(PlainReader(message), out);
@@ -98,11 +106,7 @@ absl::Status read_options(const v1::GenerateRequest& message, RequestOptions& ou
   if (message.has_logprobs()) {
     out.sampling.top_logprobs = message.logprobs();
   }
-  TESSERA_RETURN_IF_ERROR(read_cache(message.cache(), out));
-  if (const std::optional<LongField> field = long_field(out)) {
-    return absl::InvalidArgumentError(absl::StrCat(std::string(field->name), " ", field->error));
-  }
-  return absl::OkStatus();
+  return read_cache(message.cache(), out);
 }
 
 }  // namespace tessera

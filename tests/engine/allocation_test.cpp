@@ -68,6 +68,9 @@ TEST_P(EngineStep, AllocatesNothingFromArrivalToTheEnd) {
     request.sampling.top_logprobs = 5;
     request.sampling.prompt_logprobs = i % 2;
     request.observe_logits = i % 4 == 0;
+    if (i % 3 == 1) {
+      request.pooling = Pooling::mean;
+    }
     request.deadline = std::chrono::steady_clock::now() + std::chrono::hours(1);
     request.priority = i % 3;
     if (i % 5 == 0) {

@@ -44,6 +44,7 @@ FakeModel::FakeModel(int32_t context, int32_t layers, int32_t kv_heads) {
   config_.context = context;
   config_.eos_ids = {kEos};
   tokens_.reserve(static_cast<size_t>(context));
+  hidden_.resize(static_cast<size_t>(max_logits_rows() * config_.hidden));
   // More tokens than any step of these tests.
   constexpr StepLimits kLimits{.tokens = 4096, .sequences = 64, .context = 0};
   digests_.reserve(kLimits.tokens);
@@ -67,6 +68,22 @@ void FakeModel::Digest::write_logits(std::span<float> logits) const {
   if (!poisoned) {
     logits[kPoison] = -60;  // never generated, only in prompts
   }
+}
+
+void FakeModel::Digest::write_hidden(std::span<float> hidden) const {
+  for (size_t i = 0; i < hidden.size(); ++i) {
+    const uint64_t noise = scramble(scramble(~state) + i) >> 40;
+    hidden[i] = poisoned ? std::numeric_limits<float>::quiet_NaN()
+                         : static_cast<float>(noise) * (2.0f / (1 << 24)) - 1;
+  }
+}
+
+void FakeModel::hidden_after(std::span<const int32_t> tokens, std::span<float> hidden) {
+  Digest digest;
+  for (const int32_t token : tokens) {
+    digest.add(token);
+  }
+  digest.write_hidden(hidden);
 }
 
 void FakeModel::logits_after(std::span<const int32_t> tokens, std::span<float> logits) {
@@ -118,6 +135,19 @@ void FakeModel::logits(std::span<const int32_t> rows, MatrixView<float> logits, 
   for (size_t i = 0; i < rows.size(); ++i) {
     digests_.at(static_cast<size_t>(rows[i])).write_logits(logits.row(static_cast<int64_t>(i)));
   }
+}
+
+MatrixView<const float> FakeModel::hidden(std::span<const int32_t> rows, Stream /*stream*/) {
+  const MatrixView<float> hidden{hidden_.data(), static_cast<int64_t>(rows.size()), config_.hidden,
+                                 config_.hidden};
+  if (std::cmp_greater(rows.size(), max_logits_rows())) {
+    report("hidden states of too many rows");
+    return hidden.first_rows(0);
+  }
+  for (size_t i = 0; i < rows.size(); ++i) {
+    digests_.at(static_cast<size_t>(rows[i])).write_hidden(hidden.row(static_cast<int64_t>(i)));
+  }
+  return hidden;
 }
 
 void FakeModel::store(const Batch& batch, const KvPagesView& pages, Stream stream) {

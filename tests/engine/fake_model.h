@@ -26,9 +26,12 @@ class FakeModel final : public Transformer {
   explicit FakeModel(int32_t context, int32_t layers = 2, int32_t kv_heads = 2);
 
   static void logits_after(std::span<const int32_t> tokens, std::span<float> logits);
+  // hidden: [kv_heads * 2]
+  static void hidden_after(std::span<const int32_t> tokens, std::span<float> hidden);
 
   void forward(const Batch& batch, const KvPagesView& pages, Stream stream) override;
   void logits(std::span<const int32_t> rows, MatrixView<float> logits, Stream stream) override;
+  MatrixView<const float> hidden(std::span<const int32_t> rows, Stream stream) override;
   int32_t max_logits_rows() const override { return 3; }
   const ModelConfig& config() const override { return config_; }
   std::string weight_formats() const override { return "f32"; }
@@ -45,6 +48,7 @@ class FakeModel final : public Transformer {
 
     void add(int32_t token);
     void write_logits(std::span<float> logits) const;
+    void write_hidden(std::span<float> hidden) const;
   };
 
   void store(const Batch& batch, const KvPagesView& pages, Stream stream);
@@ -57,6 +61,7 @@ class FakeModel final : public Transformer {
   std::vector<float> keys_, values_;  // of the batch, one layer
   std::vector<std::byte> dense_;
   std::vector<Digest> digests_;  // one for each row of the batch: its sequence up to its token
+  std::vector<float> hidden_;    // of one call of hidden()
   std::string defect_;
 };
 

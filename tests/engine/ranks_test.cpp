@@ -1,5 +1,6 @@
 // Engines on several ranks against one that has the whole model. Rank 0 leads, the others follow.
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -75,6 +76,9 @@ EngineRequest request_of(const Mix& mix, int32_t i) {
   if (i % 4 == 1) {  // the leader's masks reach all ranks
     request.ignore_eos = false;
     request.grammar = std::make_shared<EvenGrammar>(15, 2);
+  }
+  if (i % 7 == 5) {
+    request.pooling = i % 2 == 0 ? Pooling::last : Pooling::mean;
   }
   request.sampling.top_logprobs = 2;
   request.kv = mix.kv[static_cast<size_t>(i) % mix.kv.size()];
@@ -204,11 +208,18 @@ int64_t leaves_at(const GapSink& split, const GapSink& whole) {
 void expect_texts_of_the_whole_model(const Sinks& split, const Sinks& whole, const Mix& mix) {
   ASSERT_EQ(split.size(), whole.size());
   int32_t divergent = 0;
+  int32_t embeddings = 0;
   for (size_t i = 0; i < split.size(); ++i) {
     SCOPED_TRACE("sample " + std::to_string(i));
     ASSERT_EQ(split[i]->finish()->reason, whole[i]->finish()->reason);
     if (split[i]->finish()->reason == FinishReason::length) {
       EXPECT_EQ(split[i]->tokens().size(), whole[i]->tokens().size());
+    }
+    ASSERT_EQ(split[i]->embeddings().size(), whole[i]->embeddings().size());
+    for (size_t at = 0; mix.kv.size() == 1 && at < split[i]->embeddings().size(); ++at) {
+      EXPECT_THAT(split[i]->embeddings()[at],
+                  testing::Pointwise(testing::FloatNear(mix.gap), whole[i]->embeddings()[at]));
+      ++embeddings;
     }
     const int64_t at = leaves_at(*split[i], *whole[i]);
     if (at >= 0 && whole[i]->gaps[static_cast<size_t>(at)] > mix.gap) {
@@ -218,6 +229,7 @@ void expect_texts_of_the_whole_model(const Sinks& split, const Sinks& whole, con
     }
   }
   EXPECT_LE(divergent, mix.divergent);
+  EXPECT_EQ(embeddings > 0, mix.kv.size() == 1);
 }
 
 TEST_F(EngineOnRanks, TextsAreThoseOfTheWholeModel) {

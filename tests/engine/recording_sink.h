@@ -32,6 +32,13 @@ class RecordingSink : public EventSink {
     logits_.push_back({position, tokens_.size(), {logits.begin(), logits.end()}});
   }
 
+  void on_embedding(std::span<const float> embedding) override {
+    const std::lock_guard lock(mutex_);
+    late_prompt_events_ += tokens_.empty() ? 0 : 1;
+    events_after_finish_ += finish_.has_value() ? 1 : 0;
+    embeddings_.emplace_back(embedding.begin(), embedding.end());
+  }
+
   void on_token(int32_t token) override {
     {
       const std::lock_guard lock(mutex_);
@@ -89,6 +96,10 @@ class RecordingSink : public EventSink {
     const std::lock_guard lock(mutex_);
     return logits_;
   }
+  std::vector<std::vector<float>> embeddings() const {
+    const std::lock_guard lock(mutex_);
+    return embeddings_;
+  }
   int late_prompt_events() const {
     const std::lock_guard lock(mutex_);
     return late_prompt_events_;
@@ -106,6 +117,7 @@ class RecordingSink : public EventSink {
   std::vector<TokenLogprob> last_top_;
   std::vector<TokenLogprob> prompt_logprobs_;
   std::vector<Logits> logits_;
+  std::vector<std::vector<float>> embeddings_;
   std::optional<Finish> finish_;
   int late_prompt_events_ = 0;
   int events_after_finish_ = 0;

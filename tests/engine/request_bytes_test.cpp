@@ -33,6 +33,7 @@ EngineRequest full_request() {
   request.priority = -3;
   request.forced = {8, 8};
   request.observe_logits = true;
+  request.pooling = Pooling::cls;
   request.kv = *find_kv_preset("leankv");
   request.cache_salt = std::string("a\0b", 3);
   request.cache = {.use = false, .pin = true, .ttl = std::chrono::seconds(7)};
@@ -61,6 +62,7 @@ TEST(RequestBytes, BringEveryField) {
   EXPECT_EQ(read.sampling.logit_bias[1].token, 9);
   EXPECT_EQ(read.sampling.prompt_logprobs, 0);
   EXPECT_EQ(read.forced, written.forced);
+  EXPECT_EQ(read.pooling, Pooling::cls);
   EXPECT_EQ(read.kv, written.kv);
   EXPECT_EQ(read.cache_salt, written.cache_salt);
   EXPECT_EQ(read.cache.ttl, written.cache.ttl);

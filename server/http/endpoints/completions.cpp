@@ -32,7 +32,7 @@ absl::StatusOr<HttpResult> complete(const EndpointContext& context,
                     choices, context.max_choices));
   }
   TESSERA_RETURN_IF_ERROR(take_head(context, parsed->each));
-  auto printer = make_completion_printer(context.service.model_name(), *parsed);
+  auto printer = make_completion_printer(answered_name(context.service, parsed->model), *parsed);
   TESSERA_ASSIGN_OR_RETURN(
       std::unique_ptr<HttpAnswer> answer,
       answer_completion(context.service, *std::move(parsed), std::move(printer), context.waker));
