@@ -17,7 +17,6 @@
 namespace tessera::bench {
 namespace {
 
-constexpr int64_t kFewestBytesBeyondCaches = int64_t{512} << 20;
 constexpr int64_t kProbeBytes = int64_t{64} << 20;  // bytes of one pass, about two milliseconds
 
 // Returns: bytes of the largest cache that the system reports for CPU 0.

@@ -10,7 +10,6 @@
 namespace tessera::bench {
 namespace {
 
-constexpr int64_t kFewestBytesBeyondCaches = int64_t{512} << 20;
 constexpr int kPasses = 4;  // passes of one measurement; a single one is too short to time
 
 class CudaDevice final : public Device {

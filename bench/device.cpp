@@ -11,7 +11,7 @@ namespace tessera::bench {
 namespace {
 
 constexpr std::string_view kNames[] = {"cpu", "cuda"};
-constexpr int64_t kPieceBytes = int64_t{4} << 20;  // bytes of one upload
+constexpr int64_t kUploadBytes = int64_t{4} << 20;  // bytes of one upload
 
 }  // namespace
 
@@ -31,7 +31,7 @@ std::span<const std::string_view> Device::names() {
 void Device::repeat(std::byte* to, int64_t bytes, std::span<const std::byte> pattern) const {
   wait();
   std::vector<std::byte> piece;
-  while (std::ssize(piece) < std::min(bytes, kPieceBytes)) {
+  while (std::ssize(piece) < std::min(bytes, kUploadBytes)) {
     piece.insert(piece.end(), pattern.begin(), pattern.end());
   }
   for (int64_t at = 0; at < bytes; at += std::ssize(piece)) {

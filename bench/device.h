@@ -22,6 +22,9 @@ struct Bandwidth {
   double copy = 0;  // bytes read plus bytes written
 };
 
+// Lower bound of Device::bytes_beyond_caches().
+inline constexpr int64_t kFewestBytesBeyondCaches = int64_t{512} << 20;
+
 // A device that ops are timed on: its backends, the stream and the memory of their ops, and the
 // rates of its hardware.
 class Device {
@@ -50,7 +53,7 @@ class Device {
   virtual const DeviceMemory& memory() const = 0;
 
   // Returns: bytes to cycle over so that no access hits a cache: several times the largest cache,
-  // and at least 512 MiB.
+  // and at least kFewestBytesBeyondCaches.
   virtual int64_t bytes_beyond_caches() const = 0;
 
   // Measures bandwidth while cycling over `bytes` of memory, or over bytes_beyond_caches() if that

@@ -11,15 +11,15 @@
 namespace tessera::bench {
 namespace {
 
-constexpr int64_t kRounds = 200'000;
+constexpr int64_t kLoopRounds = 200'000;
 constexpr int kChains = 12;  // independent sums, enough to hide every latency
 
-// One instruction on kChains registers, kRounds times. The asm prevents compiler optimisations.
+// One instruction on kChains registers, kLoopRounds times. The asm prevents compiler optimisations.
 #define TESSERA_PEAK_LOOP(function, vector, instruction)                      \
   [[gnu::target("avx512f,avx2,fma")]] void function() {                       \
     vector sums[kChains] = {};                                                \
     vector input = {};                                                        \
-    for (int64_t round = 0; round < kRounds; ++round) {                       \
+    for (int64_t round = 0; round < kLoopRounds; ++round) {                   \
       _Pragma("GCC unroll 12") for (int i = 0; i < kChains; ++i) {            \
         asm volatile(instruction " %1, %1, %0" : "+v"(sums[i]) : "v"(input)); \
       }                                                                       \
@@ -38,7 +38,7 @@ TESSERA_PEAK_LOOP(maddubs_256, __m256i, "vpmaddubsw")
   void function() {                                                   \
     vector sums[kChains] = {};                                        \
     vector input = {};                                                \
-    for (int64_t round = 0; round < kRounds; ++round) {               \
+    for (int64_t round = 0; round < kLoopRounds; ++round) {           \
       _Pragma("GCC unroll 12") for (int i = 0; i < kChains; i += 2) { \
         asm volatile(even " %2, %0\n\t" odd " %2, %1"                 \
                      : "+x"(sums[i]), "+x"(sums[i + 1])               \
@@ -55,7 +55,7 @@ constexpr int kTileChains = 4;
 #define TESSERA_TILE_PEAK_LOOP(function, instruction)                                          \
   void function() {                                                                            \
     asm volatile("ldtilecfg %0" : : "m"(amx::kTileConfig));                                    \
-    for (int64_t round = 0; round < kRounds; ++round) {                                        \
+    for (int64_t round = 0; round < kLoopRounds; ++round) {                                    \
       asm volatile(instruction " %tmm5, %tmm4, %tmm0\n\t" instruction                          \
                                " %tmm5, %tmm4, %tmm1\n\t" instruction                          \
                                " %tmm5, %tmm4, %tmm2\n\t" instruction " %tmm5, %tmm4, %tmm3"); \
@@ -67,11 +67,11 @@ TESSERA_TILE_PEAK_LOOP(bf16_tiles, "tdpbf16ps")
 
 // flops: operations for one sum of one tile product.
 constexpr PeakLoop tile_peak(void (*loop)(), int64_t flops, std::string_view instruction) {
-  return {loop, kRounds * kTileChains * amx::kTileRows * amx::kTileRows * flops, instruction};
+  return {loop, kLoopRounds * kTileChains * amx::kTileRows * amx::kTileRows * flops, instruction};
 }
 
 constexpr PeakLoop peak(void (*loop)(), int64_t flops, std::string_view instruction) {
-  return {loop, kRounds * kChains * flops, instruction};
+  return {loop, kLoopRounds * kChains * flops, instruction};
 }
 
 template <class Call>

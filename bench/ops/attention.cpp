@@ -27,7 +27,7 @@ struct AttentionCase {
   }
 };
 
-std::vector<AttentionCase> attention_cases(const Shape& shape) {
+std::vector<AttentionCase> attention_sizes(const Shape& shape) {
   const int32_t far = shape.context - 1;
   const int32_t gqa_ratio = shape.gqa_ratio();
   std::vector<AttentionCase> cases{
@@ -54,10 +54,10 @@ std::vector<AttentionCase> attention_cases(const Shape& shape) {
 // Queries and results of a step, and its layer of pages. Copy i of the rows belongs to layer i. A
 // scored step has sequences with the policy h2o: every query counts for scores, and kv_score
 // follows attention.
-class Step {
+class AttentionStep {
  public:
-  Step(const AttentionCase& size, KvFormat format, bool scored, const Setup& setup,
-       const Shape& shape)
+  AttentionStep(const AttentionCase& size, KvFormat format, bool scored, const Setup& setup,
+                const Shape& shape)
       : size_(size),
         kv_heads_(shape.kv_heads),
         head_dim_(shape.head_dim),
@@ -192,11 +192,13 @@ const char* suffix(Way way) {
   return way == Way::each_alone ? ", each alone" : way == Way::scored ? "+score" : "";
 }
 
-std::vector<Variant> prepare(const AttentionCase& size, const Setup& setup, const Shape& shape) {
+std::vector<Variant> prepare_attention(const AttentionCase& size, const Setup& setup,
+                                       const Shape& shape) {
   std::vector<Variant> variants;
   for (const KvFormatName& kv : setup.kv) {
     for (const Way way : ways(size, kv.format)) {
-      const auto step = std::make_shared<Step>(size, kv.format, way == Way::scored, setup, shape);
+      const auto step =
+          std::make_shared<AttentionStep>(size, kv.format, way == Way::scored, setup, shape);
       for (const std::string_view isa : setup.isas) {
         const Backend& backend = setup.device->backend(isa);
         variants.push_back({.format = std::string(kv.name) + suffix(way),
@@ -218,9 +220,9 @@ std::vector<Variant> prepare(const AttentionCase& size, const Setup& setup, cons
   return variants;
 }
 
-std::vector<Case> cases(const Setup& setup, const Shape& shape) {
+std::vector<Case> attention_cases(const Setup& setup, const Shape& shape) {
   std::vector<Case> all;
-  for (const AttentionCase& size : attention_cases(shape)) {
+  for (const AttentionCase& size : attention_sizes(shape)) {
     all.push_back({.label = size.label(),
                    .parameters = {{"sequences", size.sequences},
                                   {"tokens", size.count},
@@ -230,7 +232,7 @@ std::vector<Case> cases(const Setup& setup, const Shape& shape) {
                                   {"shared", size.shared},
                                   {"kv_heads", shape.kv_heads},
                                   {"head_dim", shape.head_dim}},
-                   .prepare = [=, &setup] { return prepare(size, setup, shape); }});
+                   .prepare = [=, &setup] { return prepare_attention(size, setup, shape); }});
   }
   return all;
 }
@@ -238,7 +240,7 @@ std::vector<Case> cases(const Setup& setup, const Shape& shape) {
 }  // namespace
 
 Op attention_op() {
-  return {"attention", "new tokens against their sequences' pages", cases};
+  return {"attention", "new tokens against their sequences' pages", attention_cases};
 }
 
 }  // namespace tessera::bench

@@ -11,9 +11,9 @@ namespace {
 
 // A table larger than the caches. Its rows are read in a random order that repeats no row before
 // all were read.
-class Table {
+class EmbeddingTable {
  public:
-  Table(int64_t tokens, int64_t element_bytes, const Setup& setup, const Shape& shape)
+  EmbeddingTable(int64_t tokens, int64_t element_bytes, const Setup& setup, const Shape& shape)
       : tokens_(tokens),
         hidden_(shape.hidden),
         element_bytes_(element_bytes),
@@ -62,11 +62,11 @@ class Table {
   std::vector<int32_t> order_;
 };
 
-std::vector<Variant> prepare(int64_t tokens, const Setup& setup, const Shape& shape) {
+std::vector<Variant> prepare_embed(int64_t tokens, const Setup& setup, const Shape& shape) {
   std::vector<Variant> variants;
   for (const WeightFormat format : {WeightFormat::bf16, WeightFormat::f32}) {
     const auto table =
-        std::make_shared<Table>(tokens, format == WeightFormat::f32 ? 4 : 2, setup, shape);
+        std::make_shared<EmbeddingTable>(tokens, format == WeightFormat::f32 ? 4 : 2, setup, shape);
     for (const std::string_view isa : setup.isas) {
       const Backend& backend = setup.device->backend(isa);
       variants.push_back({.format = std::string(name(format)),
@@ -82,12 +82,12 @@ std::vector<Variant> prepare(int64_t tokens, const Setup& setup, const Shape& sh
   return variants;
 }
 
-std::vector<Case> cases(const Setup& setup, const Shape& shape) {
+std::vector<Case> embed_cases(const Setup& setup, const Shape& shape) {
   std::vector<Case> all;
   for (const int64_t tokens : {1, 32, 512}) {
     all.push_back({.label = std::to_string(tokens) + " x " + std::to_string(shape.hidden),
                    .parameters = {{"tokens", tokens}, {"hidden", shape.hidden}},
-                   .prepare = [=, &setup] { return prepare(tokens, setup, shape); }});
+                   .prepare = [=, &setup] { return prepare_embed(tokens, setup, shape); }});
   }
   return all;
 }
@@ -95,7 +95,7 @@ std::vector<Case> cases(const Setup& setup, const Shape& shape) {
 }  // namespace
 
 Op embed_op() {
-  return {"embed", "rows of a table, at random", cases};
+  return {"embed", "rows of a table, at random", embed_cases};
 }
 
 }  // namespace tessera::bench

@@ -23,9 +23,9 @@ const KvPolicy& leankv() {
 // steady state: one group later, the state of most calls. Slot 0 is brought to this state and
 // swapped out once. Outside of the timed part, compressed slots are released and swapped in from
 // that snapshot.
-class Slots {
+class CompressedSlots {
  public:
-  Slots(bool steady, const Setup& setup, const Shape& shape)
+  CompressedSlots(bool steady, const Setup& setup, const Shape& shape)
       : slots_(arena_shape(setup, shape), setup),
         normal_(random_floats(shape.layers * shape.kv_heads * int64_t{kPrompt + kKvGroup})),
         scratch_(slots_.device(), slots_.backend().kv_compress_scratch_bytes(slots_.arena().view(),
@@ -138,8 +138,8 @@ class Slots {
   std::vector<int32_t> compressed_;
 };
 
-std::vector<Variant> prepare(bool steady, const Setup& setup, const Shape& shape) {
-  const auto slots = std::make_shared<Slots>(steady, setup, shape);
+std::vector<Variant> prepare_compress(bool steady, const Setup& setup, const Shape& shape) {
+  const auto slots = std::make_shared<CompressedSlots>(steady, setup, shape);
   std::vector<Variant> variants;
   for (const std::string_view isa : setup.isas) {
     const Backend& backend = setup.device->backend(isa);
@@ -157,7 +157,7 @@ std::vector<Variant> prepare(bool steady, const Setup& setup, const Shape& shape
   return variants;
 }
 
-std::vector<Case> cases(const Setup& setup, const Shape& shape) {
+std::vector<Case> compress_cases(const Setup& setup, const Shape& shape) {
   const int32_t rows = shape.layers * shape.kv_heads;
   std::vector<Case> all;
   for (const bool steady : {false, true}) {
@@ -165,7 +165,7 @@ std::vector<Case> cases(const Setup& setup, const Shape& shape) {
     all.push_back({.label = (steady ? "a group at " : "prompt of ") + std::to_string(tokens) +
                             " rows " + std::to_string(rows),
                    .parameters = {{"tokens", tokens}, {"rows", rows}},
-                   .prepare = [=, &setup] { return prepare(steady, setup, shape); }});
+                   .prepare = [=, &setup] { return prepare_compress(steady, setup, shape); }});
   }
   return all;
 }
@@ -173,7 +173,8 @@ std::vector<Case> cases(const Setup& setup, const Shape& shape) {
 }  // namespace
 
 Op kv_compress_op() {
-  return {"kv_compress", "a sequence's tokens evaluated, demoted and dropped by leankv", cases};
+  return {"kv_compress", "a sequence's tokens evaluated, demoted and dropped by leankv",
+          compress_cases};
 }
 
 }  // namespace tessera::bench

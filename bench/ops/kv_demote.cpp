@@ -9,21 +9,21 @@
 namespace tessera::bench {
 namespace {
 
-constexpr KvTiers kTiers{0, 1};
+constexpr KvTiers kDemotedTiers{0, 1};
 
 // Prefix blocks of the first format, which calls demote in turn. Outside of the timed part, demoted
 // blocks are dropped and made again in the first format through slot 0.
-class PrefixBlocks {
+class DemotedBlocks {
  public:
-  PrefixBlocks(KvFormat from, KvFormat to, const Setup& setup, const Shape& shape)
+  DemotedBlocks(KvFormat from, KvFormat to, const Setup& setup, const Shape& shape)
       : slots_(arena_shape(from, to, setup, shape), setup),
         count_(std::max(
             2, slots_.arena().shape().pages / pages_of_prefix_block(slots_.arena().shape()))),
         scratch_(slots_.device(),
                  slots_.backend().kv_demote_scratch_bytes(slots_.arena().view(), slots_.stream())) {
     const int32_t tokens = slots_.arena().shape().prefix_block_tokens;
-    slots_.append(0, kTiers, tokens);
-    snapshot_ = slots_.save(0, kTiers, tokens);
+    slots_.append(0, kDemotedTiers, tokens);
+    snapshot_ = slots_.save(0, kDemotedTiers, tokens);
     slots_.release(std::vector<int32_t>{0});
     for (int32_t handle = 0; handle < count_; ++handle) {
       make(handle);
@@ -84,7 +84,7 @@ class PrefixBlocks {
   void make(int32_t handle) {
     const int32_t slot[] = {0};
     const KvShare share[] = {{0, 0, 0, handle}};
-    slots_.load(0, kTiers, slots_.arena().shape().prefix_block_tokens, snapshot_);
+    slots_.load(0, kDemotedTiers, slots_.arena().shape().prefix_block_tokens, snapshot_);
     slots_.backend().kv_share({slots_.arena().pool(), share}, slots_.stream());
     slots_.release(slot);
   }
@@ -99,14 +99,14 @@ class PrefixBlocks {
   std::vector<int32_t> demoted_;  // handles
 };
 
-std::vector<Variant> prepare(KvFormat from, const Setup& setup, const Shape& shape) {
+std::vector<Variant> prepare_demote(KvFormat from, const Setup& setup, const Shape& shape) {
   std::vector<Variant> variants;
   for (const KvFormatName& to : setup.kv) {
     if (!to.format.is_codes() || to.format.key_bits > from.key_bits ||
         to.format.value_bits > from.value_bits || to.format == from) {
       continue;
     }
-    const auto prefix_blocks = std::make_shared<PrefixBlocks>(from, to.format, setup, shape);
+    const auto prefix_blocks = std::make_shared<DemotedBlocks>(from, to.format, setup, shape);
     for (const std::string_view isa : setup.isas) {
       const Backend& backend = setup.device->backend(isa);
       variants.push_back({.format = std::string(to.name),
@@ -125,13 +125,13 @@ std::vector<Variant> prepare(KvFormat from, const Setup& setup, const Shape& sha
   return variants;
 }
 
-std::vector<Case> cases(const Setup& setup, const Shape& shape) {
+std::vector<Case> demote_cases(const Setup& setup, const Shape& shape) {
   const int32_t rows = shape.layers * shape.kv_heads;
   std::vector<Case> all;
   for (const KvFormat from : {kKvF16, kKvK8V4}) {
     all.push_back({.label = "prefix block of " + name_of(from) + " rows " + std::to_string(rows),
                    .parameters = {{"rows", rows}},
-                   .prepare = [=, &setup] { return prepare(from, setup, shape); }});
+                   .prepare = [=, &setup] { return prepare_demote(from, setup, shape); }});
   }
   return all;
 }
@@ -139,7 +139,7 @@ std::vector<Case> cases(const Setup& setup, const Shape& shape) {
 }  // namespace
 
 Op kv_demote_op() {
-  return {"kv_demote", "a prefix block, encoded again in fewer bits", cases};
+  return {"kv_demote", "a prefix block, encoded again in fewer bits", demote_cases};
 }
 
 }  // namespace tessera::bench

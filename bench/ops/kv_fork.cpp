@@ -8,12 +8,12 @@
 namespace tessera::bench {
 namespace {
 
-constexpr int32_t kTokens = 160;  // two pages are shared, the residual buffer is copied
+constexpr int32_t kForkTokens = 160;  // two pages are shared, the residual buffer is copied
 
 // Half of the slots hold sequences. The other slots become forks of them in turn.
-class Slots {
+class ForkSlots {
  public:
-  Slots(KvFormat format, const Setup& setup, const Shape& shape)
+  ForkSlots(KvFormat format, const Setup& setup, const Shape& shape)
       : device_(*setup.device),
         backend_(device_.backend(setup.isas[0])),
         stream_(device_.stream()) {
@@ -23,7 +23,7 @@ class Slots {
         .page_bytes = KvPageLayout::make(format, shape.head_dim, kKvGroup).page_bytes,
         .layers = shape.layers,
         .kv_heads = shape.kv_heads,
-        .context = kTokens};
+        .context = kForkTokens};
     const int64_t copied_bytes = 2 * arena.slot_residual_bytes();  // one read, one written
     sources_ = static_cast<int32_t>(
         setup.as_in_model ? 2 : std::max<int64_t>(2, div_ceil(setup.memory_bytes, copied_bytes)));
@@ -79,10 +79,10 @@ class Slots {
   std::vector<int32_t> forked_;  // slots
 };
 
-std::vector<Variant> prepare(const Setup& setup, const Shape& shape) {
+std::vector<Variant> prepare_fork(const Setup& setup, const Shape& shape) {
   std::vector<Variant> variants;
   for (const KvFormatName& kv : setup.kv) {
-    const auto slots = std::make_shared<Slots>(kv.format, setup, shape);
+    const auto slots = std::make_shared<ForkSlots>(kv.format, setup, shape);
     const Stream stream = setup.device->stream();
     const OpCost cost = slots->cost();
     for (const std::string_view isa : setup.isas) {
@@ -101,17 +101,17 @@ std::vector<Variant> prepare(const Setup& setup, const Shape& shape) {
   return variants;
 }
 
-std::vector<Case> cases(const Setup& setup, const Shape& shape) {
+std::vector<Case> fork_cases(const Setup& setup, const Shape& shape) {
   const int32_t rows = shape.layers * shape.kv_heads;
-  return {{.label = std::to_string(kTokens) + " tokens rows " + std::to_string(rows),
-           .parameters = {{"tokens", kTokens}, {"rows", rows}},
-           .prepare = [=, &setup] { return prepare(setup, shape); }}};
+  return {{.label = std::to_string(kForkTokens) + " tokens rows " + std::to_string(rows),
+           .parameters = {{"tokens", kForkTokens}, {"rows", rows}},
+           .prepare = [=, &setup] { return prepare_fork(setup, shape); }}};
 }
 
 }  // namespace
 
 Op kv_fork_op() {
-  return {"kv_fork", "a sequence's copy, which shares its whole pages", cases};
+  return {"kv_fork", "a sequence's copy, which shares its whole pages", fork_cases};
 }
 
 }  // namespace tessera::bench

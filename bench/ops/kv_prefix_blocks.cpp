@@ -147,7 +147,8 @@ constexpr PrefixBlockOp kEvict{
     .undo = [](PrefixBlocks& prefix_blocks,
                int32_t slot) { prefix_blocks.make_prefix_blocks(slot); }};
 
-std::vector<Variant> prepare(const PrefixBlockOp& op, const Setup& setup, const Shape& shape) {
+std::vector<Variant> prepare_prefix_block(const PrefixBlockOp& op, const Setup& setup,
+                                          const Shape& shape) {
   const auto prefix_blocks = std::make_shared<PrefixBlocks>(setup, shape);
   for (int32_t slot = 0; slot < prefix_blocks->count(); ++slot) {
     op.begin(*prefix_blocks, slot);
@@ -175,28 +176,28 @@ std::vector<Variant> prepare(const PrefixBlockOp& op, const Setup& setup, const 
 }
 
 template <const PrefixBlockOp& op>
-std::vector<Case> cases(const Setup& setup, const Shape& shape) {
+std::vector<Case> prefix_block_cases(const Setup& setup, const Shape& shape) {
   const int32_t rows = shape.layers * shape.kv_heads;
   return {{.label = "prefix blocks " + std::to_string(kPrefixBlocks) + " pages " +
                     std::to_string(kPrefixBlockPages) + " rows " + std::to_string(rows),
            .parameters = {{"prefix_blocks", kPrefixBlocks},
                           {"pages", kPrefixBlockPages},
                           {"rows", rows}},
-           .prepare = [=, &setup] { return prepare(op, setup, shape); }}};
+           .prepare = [=, &setup] { return prepare_prefix_block(op, setup, shape); }}};
 }
 
 }  // namespace
 
 Op kv_share_op() {
-  return {"kv_share", "a prompt's pages, held for other sequences", cases<kShare>};
+  return {"kv_share", "a prompt's pages, held for other sequences", prefix_block_cases<kShare>};
 }
 
 Op kv_attach_op() {
-  return {"kv_attach", "a slot that begins with prefix blocks", cases<kAttach>};
+  return {"kv_attach", "a slot that begins with prefix blocks", prefix_block_cases<kAttach>};
 }
 
 Op kv_evict_op() {
-  return {"kv_evict", "prefix blocks without another owner, evicted", cases<kEvict>};
+  return {"kv_evict", "prefix blocks without another owner, evicted", prefix_block_cases<kEvict>};
 }
 
 }  // namespace tessera::bench

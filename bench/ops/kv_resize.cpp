@@ -8,7 +8,7 @@
 namespace tessera::bench {
 namespace {
 
-constexpr int32_t kRowPages = 32;  // 2048 tokens in pages of 64
+constexpr int32_t kResizedRowPages = 32;  // 2048 tokens in pages of 64
 
 struct ResizeCase {
   int32_t slots = 1;  // slots that one call grows; it releases as many
@@ -22,8 +22,8 @@ class Groups {
   Groups(const ResizeCase& size, const Setup& setup, const Shape& shape)
       : size_(size),
         groups_(groups_of(size, setup, shape)),
-        tables_({.slots = groups_ * size.slots, .row_pages = kRowPages}, setup, shape),
-        cycled_bytes_(pool().slots * PageTables::slot_bytes(kRowPages, shape)),
+        tables_({.slots = groups_ * size.slots, .row_pages = kResizedRowPages}, setup, shape),
+        cycled_bytes_(pool().slots * PageTables::slot_bytes(kResizedRowPages, shape)),
         released_(static_cast<size_t>(size.slots)),
         grown_(static_cast<size_t>(size.slots)) {
     const Backend& backend = setup.device->backend(setup.isas[0]);
@@ -47,7 +47,7 @@ class Groups {
 
  private:
   static int32_t groups_of(const ResizeCase& size, const Setup& setup, const Shape& shape) {
-    const int64_t group_bytes = size.slots * PageTables::slot_bytes(kRowPages, shape);
+    const int64_t group_bytes = size.slots * PageTables::slot_bytes(kResizedRowPages, shape);
     return static_cast<int32_t>(
         setup.as_in_model
             ? 2
@@ -76,7 +76,8 @@ class Groups {
   std::vector<KvGrowth> grown_;
 };
 
-std::vector<Variant> prepare(const ResizeCase& size, const Setup& setup, const Shape& shape) {
+std::vector<Variant> prepare_resize(const ResizeCase& size, const Setup& setup,
+                                    const Shape& shape) {
   const auto groups = std::make_shared<Groups>(size, setup, shape);
   std::vector<Variant> variants;
   for (const std::string_view isa : setup.isas) {
@@ -93,16 +94,16 @@ std::vector<Variant> prepare(const ResizeCase& size, const Setup& setup, const S
   return variants;
 }
 
-std::vector<Case> cases(const Setup& setup, const Shape& shape) {
+std::vector<Case> resize_cases(const Setup& setup, const Shape& shape) {
   std::vector<Case> all;
-  for (const ResizeCase& size : {ResizeCase{1, kRowPages}, ResizeCase{8, 1}}) {
+  for (const ResizeCase& size : {ResizeCase{1, kResizedRowPages}, ResizeCase{8, 1}}) {
     all.push_back({.label = "slots " + std::to_string(size.slots) + " pages " +
                             std::to_string(size.pages) + " rows " +
                             std::to_string(shape.layers * shape.kv_heads),
                    .parameters = {{"slots", size.slots},
                                   {"pages", size.pages},
                                   {"rows", shape.layers * shape.kv_heads}},
-                   .prepare = [=, &setup] { return prepare(size, setup, shape); }});
+                   .prepare = [=, &setup] { return prepare_resize(size, setup, shape); }});
   }
   return all;
 }
@@ -110,7 +111,7 @@ std::vector<Case> cases(const Setup& setup, const Shape& shape) {
 }  // namespace
 
 Op kv_resize_op() {
-  return {"kv_resize", "pages given to slots, and taken back from as many", cases};
+  return {"kv_resize", "pages given to slots, and taken back from as many", resize_cases};
 }
 
 }  // namespace tessera::bench

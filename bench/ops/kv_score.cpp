@@ -19,9 +19,9 @@ struct ScoreCase {
 // Queries and log_sums of a step and its layer of pages, as in attention.cpp. The weights that
 // attention stores for decode queries are one buffer for all layers. No state is consumed: each
 // call scores the same new tokens again and adds to the scores of all tokens.
-class Step {
+class ScoreStep {
  public:
-  Step(const ScoreCase& size, KvFormat format, const Setup& setup, const Shape& shape)
+  ScoreStep(const ScoreCase& size, KvFormat format, const Setup& setup, const Shape& shape)
       : size_(size),
         query_heads_(shape.query_heads),
         width_(shape.query_width()),
@@ -99,13 +99,13 @@ class Step {
   DeviceArray weights_;
 };
 
-std::vector<Variant> prepare(const ScoreCase& size, const Setup& setup, const Shape& shape) {
+std::vector<Variant> prepare_score(const ScoreCase& size, const Setup& setup, const Shape& shape) {
   std::vector<Variant> variants;
   for (const KvFormatName& kv : setup.kv) {
     if (kv.format == kKvF32) {
       continue;  // no policy supports it
     }
-    const auto step = std::make_shared<Step>(size, kv.format, setup, shape);
+    const auto step = std::make_shared<ScoreStep>(size, kv.format, setup, shape);
     for (const std::string_view isa : setup.isas) {
       const Backend& backend = setup.device->backend(isa);
       variants.push_back({.format = std::string(kv.name),
@@ -122,7 +122,7 @@ std::vector<Variant> prepare(const ScoreCase& size, const Setup& setup, const Sh
   return variants;
 }
 
-std::vector<Case> cases(const Setup& setup, const Shape& shape) {
+std::vector<Case> score_cases(const Setup& setup, const Shape& shape) {
   const int32_t far = shape.context;
   std::vector<Case> all;
   for (const ScoreCase& size :
@@ -133,7 +133,7 @@ std::vector<Case> cases(const Setup& setup, const Shape& shape) {
                    .parameters = {{"sequences", size.sequences},
                                   {"tokens", size.count},
                                   {"context", size.context}},
-                   .prepare = [=, &setup] { return prepare(size, setup, shape); }});
+                   .prepare = [=, &setup] { return prepare_score(size, setup, shape); }});
   }
   return all;
 }
@@ -141,7 +141,7 @@ std::vector<Case> cases(const Setup& setup, const Shape& shape) {
 }  // namespace
 
 Op kv_score_op() {
-  return {"kv_score", "attention of leankv's scored queries, added to token scores", cases};
+  return {"kv_score", "attention of leankv's scored queries, added to token scores", score_cases};
 }
 
 }  // namespace tessera::bench

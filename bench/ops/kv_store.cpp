@@ -19,9 +19,9 @@ struct StoreCase {
 // the context by a whole tile of tokens. They advance by a tile even if they store a single token:
 // the tokens of a tile share cache lines, which would still be cached. A single token goes to the
 // residual buffer only. A chunk closes its groups.
-class Step {
+class StoreStep {
  public:
-  Step(const StoreCase& size, KvFormat format, const Setup& setup, const Shape& shape)
+  StoreStep(const StoreCase& size, KvFormat format, const Setup& setup, const Shape& shape)
       : size_(size),
         width_(shape.kv_width()),
         stride_(static_cast<int32_t>(round_up(size.count, kTile))),
@@ -89,10 +89,10 @@ class Step {
   DeviceArray dense_;
 };
 
-std::vector<Variant> prepare(const StoreCase& size, const Setup& setup, const Shape& shape) {
+std::vector<Variant> prepare_store(const StoreCase& size, const Setup& setup, const Shape& shape) {
   std::vector<Variant> variants;
   for (const KvFormatName& kv : setup.kv) {
-    const auto step = std::make_shared<Step>(size, kv.format, setup, shape);
+    const auto step = std::make_shared<StoreStep>(size, kv.format, setup, shape);
     for (const std::string_view isa : setup.isas) {
       const Backend& backend = setup.device->backend(isa);
       variants.push_back(
@@ -110,7 +110,7 @@ std::vector<Variant> prepare(const StoreCase& size, const Setup& setup, const Sh
   return variants;
 }
 
-std::vector<Case> cases(const Setup& setup, const Shape& shape) {
+std::vector<Case> store_cases(const Setup& setup, const Shape& shape) {
   std::vector<Case> all;
   for (const StoreCase& size : {StoreCase{1, 1}, StoreCase{32, 1}, StoreCase{1, 512}}) {
     all.push_back({.label = (size.count == 1 ? "decode " : "prefill ") +
@@ -119,7 +119,7 @@ std::vector<Case> cases(const Setup& setup, const Shape& shape) {
                                   {"tokens", size.count},
                                   {"kv_heads", shape.kv_heads},
                                   {"head_dim", shape.head_dim}},
-                   .prepare = [=, &setup] { return prepare(size, setup, shape); }});
+                   .prepare = [=, &setup] { return prepare_store(size, setup, shape); }});
   }
   return all;
 }
@@ -127,7 +127,7 @@ std::vector<Case> cases(const Setup& setup, const Shape& shape) {
 }  // namespace
 
 Op kv_store_op() {
-  return {"kv_store", "a step's keys and values into pages of one layer", cases};
+  return {"kv_store", "a step's keys and values into pages of one layer", store_cases};
 }
 
 }  // namespace tessera::bench

@@ -8,13 +8,13 @@
 namespace tessera::bench {
 namespace {
 
-enum Operand : size_t { kIn, kWeight, kOut };
+enum LinearOperand : size_t { kIn, kWeight, kOut };
 
 // One matrix in one format, in enough copies to exceed the caches, like the layers of a model.
-class Product {
+class LinearProduct {
  public:
-  Product(const Matrix& matrix, int64_t tokens, WeightFormat format, const Setup& setup,
-          int64_t max_copies)
+  LinearProduct(const Matrix& matrix, int64_t tokens, WeightFormat format, const Setup& setup,
+                int64_t max_copies)
       : matrix_(matrix),
         tokens_(tokens),
         format_(format),
@@ -64,7 +64,7 @@ class Product {
 };
 
 // Adds oneDNN's product in the same shape and format, over as many copies.
-void add_peer(const Product& product, const LinearArgs& args, const Variant& ours,
+void add_peer(const LinearProduct& product, const LinearArgs& args, const Variant& ours,
               std::vector<Variant>& variants) {
   Variant peer = ours;
   peer.peer = "oneDNN";
@@ -78,14 +78,14 @@ void add_peer(const Product& product, const LinearArgs& args, const Variant& our
   }
 }
 
-std::vector<Variant> prepare(const Matrix& matrix, int64_t tokens, const Setup& setup,
-                             const Shape& shape) {
+std::vector<Variant> prepare_linear(const Matrix& matrix, int64_t tokens, const Setup& setup,
+                                    const Shape& shape) {
   std::vector<Variant> variants;
   const int64_t max_copies =
       setup.as_in_model ? std::max<int64_t>(1, shape.parameters / (matrix.inputs * matrix.outputs))
                         : 0;
   for (const WeightFormat format : setup.weights) {
-    const auto product = std::make_shared<Product>(matrix, tokens, format, setup, max_copies);
+    const auto product = std::make_shared<LinearProduct>(matrix, tokens, format, setup, max_copies);
     for (const std::string_view isa : setup.isas) {
       const Backend& backend = setup.device->backend(isa);
       variants.push_back({.format = std::string(name(format)),
@@ -106,18 +106,18 @@ std::vector<Variant> prepare(const Matrix& matrix, int64_t tokens, const Setup& 
   return variants;
 }
 
-std::vector<Case> cases(const Setup& setup, const Shape& shape) {
+std::vector<Case> linear_cases(const Setup& setup, const Shape& shape) {
   std::vector<Case> all;
   const std::vector<Matrix> matrices = setup.matrices.empty() ? shape.matrices() : setup.matrices;
   for (const Matrix& matrix : matrices) {
     for (const int64_t tokens : {1, 8, 32, 512}) {
-      all.push_back({.label = matrix.name + " " + std::to_string(tokens) + " x " +
-                              std::to_string(matrix.inputs) + " x " +
-                              std::to_string(matrix.outputs),
-                     .parameters = {{"tokens", tokens},
-                                    {"inputs", matrix.inputs},
-                                    {"outputs", matrix.outputs}},
-                     .prepare = [=, &setup] { return prepare(matrix, tokens, setup, shape); }});
+      all.push_back(
+          {.label = matrix.name + " " + std::to_string(tokens) + " x " +
+                    std::to_string(matrix.inputs) + " x " + std::to_string(matrix.outputs),
+           .parameters = {{"tokens", tokens},
+                          {"inputs", matrix.inputs},
+                          {"outputs", matrix.outputs}},
+           .prepare = [=, &setup] { return prepare_linear(matrix, tokens, setup, shape); }});
     }
   }
   return all;
@@ -126,7 +126,7 @@ std::vector<Case> cases(const Setup& setup, const Shape& shape) {
 }  // namespace
 
 Op linear_op() {
-  return {"linear", "tokens x inputs x outputs, by format of the weights", cases};
+  return {"linear", "tokens x inputs x outputs, by format of the weights", linear_cases};
 }
 
 }  // namespace tessera::bench

@@ -8,9 +8,9 @@
 namespace tessera::bench {
 namespace {
 
-enum Operand : size_t { kHeads, kCos, kSin };
+enum RopeOperand : size_t { kHeads, kCos, kSin };
 
-RopeArgs args_of(CycledMemory& memory, std::span<const int32_t> positions, const Shape& shape) {
+RopeArgs rope_args(CycledMemory& memory, std::span<const int32_t> positions, const Shape& shape) {
   const int64_t copy = memory.next();
   const int64_t rows = std::ssize(positions);
   const int64_t width = shape.query_width();
@@ -22,7 +22,7 @@ RopeArgs args_of(CycledMemory& memory, std::span<const int32_t> positions, const
           .rotary_dim = shape.head_dim};
 }
 
-std::vector<Variant> prepare(int64_t rows, const Setup& setup, const Shape& shape) {
+std::vector<Variant> prepare_rope(int64_t rows, const Setup& setup, const Shape& shape) {
   const int64_t floats = rows * shape.query_width();
   const int64_t angles = rows * shape.head_dim / 2;
   const auto memory = std::make_shared<CycledMemory>(
@@ -46,16 +46,16 @@ std::vector<Variant> prepare(int64_t rows, const Setup& setup, const Shape& shap
     variants.push_back({.format = "f32",
                         .isa = std::string(isa),
                         .peer = {},
-                        .cost = op_cost(args_of(*memory, positions, shape)),
+                        .cost = op_cost(rope_args(*memory, positions, shape)),
                         .cycled_bytes = memory->bytes(),
                         .call = [=, &backend, stream = setup.device->stream()] {
-                          backend.rope(args_of(*memory, positions, shape), stream);
+                          backend.rope(rope_args(*memory, positions, shape), stream);
                         }});
   }
   return variants;
 }
 
-std::vector<Case> cases(const Setup& setup, const Shape& shape) {
+std::vector<Case> rope_cases(const Setup& setup, const Shape& shape) {
   std::vector<Case> all;
   for (const int64_t tokens : {1, 32, 512}) {
     all.push_back({.label = std::to_string(tokens) + " x " + std::to_string(shape.query_heads) +
@@ -63,7 +63,7 @@ std::vector<Case> cases(const Setup& setup, const Shape& shape) {
                    .parameters = {{"tokens", tokens},
                                   {"heads", shape.query_heads},
                                   {"head_dim", shape.head_dim}},
-                   .prepare = [=, &setup] { return prepare(tokens, setup, shape); }});
+                   .prepare = [=, &setup] { return prepare_rope(tokens, setup, shape); }});
   }
   return all;
 }
@@ -71,7 +71,7 @@ std::vector<Case> cases(const Setup& setup, const Shape& shape) {
 }  // namespace
 
 Op rope_op() {
-  return {"rope", "the queries of a step, rotated in place", cases};
+  return {"rope", "the queries of a step, rotated in place", rope_cases};
 }
 
 }  // namespace tessera::bench

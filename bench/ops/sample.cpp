@@ -8,23 +8,23 @@
 namespace tessera::bench {
 namespace {
 
-enum Operand : size_t { kLogits, kSampled };
+enum SampleOperand : size_t { kLogits, kSampled };
 
-struct Way {
+struct SampleWay {
   const char* name;
   SampleRow row;
 };
 
-constexpr Way kWays[] = {{"greedy", {.temperature = 0}},
-                         {"temperature", {}},
-                         {"top_k 50", {.top_k = 50}},
-                         {"top_p 0.95", {.top_p = 0.95f}}};
+constexpr SampleWay kWays[] = {{"greedy", {.temperature = 0}},
+                               {"temperature", {}},
+                               {"top_k 50", {.top_k = 50}},
+                               {"top_p 0.95", {.top_p = 0.95f}}};
 
 // Rows of one call and its operands. Logits are normal with a standard deviation of 3; top_p 0.95
 // keeps about a twelfth of them.
 class Sampling {
  public:
-  Sampling(const Way& way, int64_t rows, const Setup& setup, const Shape& shape)
+  Sampling(const SampleWay& way, int64_t rows, const Setup& setup, const Shape& shape)
       : rows_(static_cast<size_t>(rows), way.row),
         vocab_(shape.vocab),
         memory_(*setup.device,
@@ -73,7 +73,8 @@ class Sampling {
   DeviceArray scratch_;
 };
 
-std::vector<Variant> prepare(const Way& way, int64_t rows, const Setup& setup, const Shape& shape) {
+std::vector<Variant> prepare_sample(const SampleWay& way, int64_t rows, const Setup& setup,
+                                    const Shape& shape) {
   const auto sampling = std::make_shared<Sampling>(way, rows, setup, shape);
   std::vector<Variant> variants;
   for (const std::string_view isa : setup.isas) {
@@ -90,14 +91,15 @@ std::vector<Variant> prepare(const Way& way, int64_t rows, const Setup& setup, c
   return variants;
 }
 
-std::vector<Case> cases(const Setup& setup, const Shape& shape) {
+std::vector<Case> sample_cases(const Setup& setup, const Shape& shape) {
   std::vector<Case> all;
-  for (const Way& way : kWays) {
+  for (const SampleWay& way : kWays) {
     for (const int64_t rows : {1, 32}) {
-      all.push_back({.label = std::string(way.name) + " " + std::to_string(rows) + " x " +
-                              std::to_string(shape.vocab),
-                     .parameters = {{"rows", rows}, {"vocab", shape.vocab}},
-                     .prepare = [=, &setup, &way] { return prepare(way, rows, setup, shape); }});
+      all.push_back(
+          {.label = std::string(way.name) + " " + std::to_string(rows) + " x " +
+                    std::to_string(shape.vocab),
+           .parameters = {{"rows", rows}, {"vocab", shape.vocab}},
+           .prepare = [=, &setup, &way] { return prepare_sample(way, rows, setup, shape); }});
     }
   }
   return all;
@@ -106,7 +108,7 @@ std::vector<Case> cases(const Setup& setup, const Shape& shape) {
 }  // namespace
 
 Op sample_op() {
-  return {"sample", "rows of logits to tokens", cases};
+  return {"sample", "rows of logits to tokens", sample_cases};
 }
 
 }  // namespace tessera::bench

@@ -6,15 +6,15 @@
 namespace tessera::bench {
 namespace {
 
-enum Operand : size_t { kGateUp, kOut };
+enum SiluMulOperand : size_t { kGateUp, kActivated };
 
-SiluMulArgs args_of(CycledMemory& memory, int64_t rows, int64_t width) {
+SiluMulArgs silu_mul_args(CycledMemory& memory, int64_t rows, int64_t width) {
   const int64_t copy = memory.next();
   return {.gate_up = {memory.operand<float>(copy, kGateUp), rows, 2 * width, 2 * width},
-          .out = {memory.operand<float>(copy, kOut), rows, width, width}};
+          .out = {memory.operand<float>(copy, kActivated), rows, width, width}};
 }
 
-std::vector<Variant> prepare(int64_t rows, const Setup& setup, const Shape& shape) {
+std::vector<Variant> prepare_silu_mul(int64_t rows, const Setup& setup, const Shape& shape) {
   const int64_t width = shape.ffn;
   const int64_t bytes = rows * width * int64_t{sizeof(float)};
   const auto memory = std::make_shared<CycledMemory>(
@@ -28,21 +28,21 @@ std::vector<Variant> prepare(int64_t rows, const Setup& setup, const Shape& shap
     variants.push_back({.format = "f32",
                         .isa = std::string(isa),
                         .peer = {},
-                        .cost = op_cost(args_of(*memory, rows, width)),
+                        .cost = op_cost(silu_mul_args(*memory, rows, width)),
                         .cycled_bytes = memory->bytes(),
                         .call = [=, &backend, stream = setup.device->stream()] {
-                          backend.silu_mul(args_of(*memory, rows, width), stream);
+                          backend.silu_mul(silu_mul_args(*memory, rows, width), stream);
                         }});
   }
   return variants;
 }
 
-std::vector<Case> cases(const Setup& setup, const Shape& shape) {
+std::vector<Case> silu_mul_cases(const Setup& setup, const Shape& shape) {
   std::vector<Case> all;
   for (const int64_t tokens : {1, 32, 512}) {
     all.push_back({.label = std::to_string(tokens) + " x " + std::to_string(shape.ffn),
                    .parameters = {{"tokens", tokens}, {"width", shape.ffn}},
-                   .prepare = [=, &setup] { return prepare(tokens, setup, shape); }});
+                   .prepare = [=, &setup] { return prepare_silu_mul(tokens, setup, shape); }});
   }
   return all;
 }
@@ -50,7 +50,7 @@ std::vector<Case> cases(const Setup& setup, const Shape& shape) {
 }  // namespace
 
 Op silu_mul_op() {
-  return {"silu_mul", "silu(gate) * up", cases};
+  return {"silu_mul", "silu(gate) * up", silu_mul_cases};
 }
 
 }  // namespace tessera::bench

@@ -190,74 +190,101 @@ TEST_F(PrefixBlocksTest, AbortWhereAPageWouldBeWrittenThatOthersRead) {
   EXPECT_DEATH(attach(0, {{0, 0}}), "the slot holds pages");
 }
 
-// Compares pages, owners and free list with a few maps over random operations.
-TEST_F(PrefixBlocksTest, KeepOwnersTrueThroughRandomOperations) {
-  constexpr uint32_t kSeed = 20;
-  SCOPED_TRACE(testing::Message() << "seed " << kSeed);
-  random_.seed(kSeed);
-  make(400, 6, 512);
-  std::vector<bool> used(6);
-  std::vector<std::vector<PrefixBlock>> held(6);  // prefix blocks that each slot began with
-  std::map<int32_t, uint8_t> prefix_blocks;       // tiers by handle
-  const auto pick = [&](int32_t n) {
-    return static_cast<int32_t>(random_() % static_cast<uint32_t>(n));
-  };
-  for (int step = 0; step < 2000; ++step) {
-    const int32_t slot = pick(6);
+// Random operations, with what they should have led to in a few maps.
+class RandomPrefixBlocks : public PrefixBlocksTest {
+ protected:
+  static constexpr int32_t kSlots = 6;
+
+  int32_t pick(int32_t n) { return static_cast<int32_t>(random_() % static_cast<uint32_t>(n)); }
+
+  void fill_randomly(int32_t slot, const KvRow& row) {
+    if (row.high + row.low < 448 && arena_->free_pages() >= 4 * kRows) {
+      fill(slot, 64);
+      used_[static_cast<size_t>(slot)] = true;
+    }
+  }
+  void release_randomly(int32_t slot) {
+    release(slot);
+    used_[static_cast<size_t>(slot)] = false;
+    held_[static_cast<size_t>(slot)].clear();
+  }
+  void share_randomly(int32_t slot, const KvRow& row, int32_t handle) {
+    if (row.high >= 64 && !tiers_.contains(handle)) {
+      share(slot, pick(row.high / 64) * 64, handle);
+      tiers_[handle] = 0;
+      held_[static_cast<size_t>(slot)].push_back({handle, 0});
+    }
+  }
+  void attach_randomly(int32_t slot, int32_t handle) {
     const auto s = static_cast<size_t>(slot);
-    const KvRow row = arena_->view().rows[slot * kRows];
-    const int32_t handle = pick(arena_->shape().prefix_blocks());
-    const bool in_use = std::any_of(held.begin(), held.end(), [&](const auto& of) {
+    if (!used_[s] && tiers_.contains(handle)) {
+      attach(slot, {{handle, tiers_[handle]}});
+      held_[s].push_back({handle, tiers_[handle]});
+      used_[s] = true;
+    }
+  }
+  void evict_or_demote_randomly(int32_t handle) {
+    if (!tiers_.contains(handle)) {
+      return;
+    }
+    if (pick(3) == 0) {
+      evict({handle});
+      tiers_.erase(handle);
+      for (auto& of : held_) {
+        std::erase_if(of, [&](const PrefixBlock& u) { return u.handle == handle; });
+      }
+    } else if (tiers_[handle] == 0 && !in_use(handle)) {
+      const KvPool pool = arena_->pool();
+      if (pool.owners[pool.prefix_block_table(handle, 0)[0]] == 1) {
+        demote({{handle, 0}});
+        tiers_[handle] = 1;
+      }
+    }
+  }
+  bool in_use(int32_t handle) const {
+    return std::any_of(held_.begin(), held_.end(), [&](const auto& of) {
       return std::any_of(of.begin(), of.end(),
                          [&](const PrefixBlock& u) { return u.handle == handle; });
     });
+  }
+
+  std::vector<bool> used_ = std::vector<bool>(kSlots);
+  // Prefix blocks that each slot began with.
+  std::vector<std::vector<PrefixBlock>> held_ = std::vector<std::vector<PrefixBlock>>(kSlots);
+  std::map<int32_t, uint8_t> tiers_;  // of the prefix blocks, by handle
+};
+
+TEST_F(RandomPrefixBlocks, KeepOwnersTrue) {
+  constexpr uint32_t kSeed = 20;
+  SCOPED_TRACE(testing::Message() << "seed " << kSeed);
+  random_.seed(kSeed);
+  make(400, kSlots, 512);
+  for (int step = 0; step < 2000; ++step) {
+    const int32_t slot = pick(kSlots);
+    const KvRow row = arena_->view().rows[slot * kRows];
+    const int32_t handle = pick(arena_->shape().prefix_blocks());
     switch (pick(5)) {
       case 0:
-        if (row.high + row.low < 448 && arena_->free_pages() >= 4 * kRows) {
-          fill(slot, 64);
-          used[s] = true;
-        }
+        fill_randomly(slot, row);
         break;
       case 1:
-        release(slot);
-        used[s] = false;
-        held[s].clear();
+        release_randomly(slot);
         break;
       case 2:
-        if (row.high >= 64 && !prefix_blocks.contains(handle)) {
-          share(slot, pick(row.high / 64) * 64, handle);
-          prefix_blocks[handle] = 0;
-          held[s].push_back({handle, 0});
-        }
+        share_randomly(slot, row, handle);
         break;
       case 3:
-        if (!used[s] && prefix_blocks.contains(handle)) {
-          attach(slot, {{handle, prefix_blocks[handle]}});
-          held[s].push_back({handle, prefix_blocks[handle]});
-          used[s] = true;
-        }
+        attach_randomly(slot, handle);
         break;
       default:
-        if (prefix_blocks.contains(handle) && pick(3) == 0) {
-          evict({handle});
-          prefix_blocks.erase(handle);
-          for (auto& of : held) {
-            std::erase_if(of, [&](const PrefixBlock& u) { return u.handle == handle; });
-          }
-        } else if (prefix_blocks.contains(handle) && prefix_blocks[handle] == 0 && !in_use) {
-          const KvPool pool = arena_->pool();
-          if (pool.owners[pool.prefix_block_table(handle, 0)[0]] == 1) {
-            demote({{handle, 0}});
-            prefix_blocks[handle] = 1;
-          }
-        }
+        evict_or_demote_randomly(handle);
     }
     arena_->check_integrity();
   }
-  for (int32_t slot = 0; slot < 6; ++slot) {
+  for (int32_t slot = 0; slot < kSlots; ++slot) {
     release(slot);
   }
-  for (const auto& [handle, tier] : prefix_blocks) {
+  for (const auto& [handle, tier] : tiers_) {
     evict({handle});
   }
   EXPECT_EQ(arena_->free_pages(), 400);

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <span>
@@ -50,16 +49,21 @@ inline SeenToken seen_pruned(KvFormat format, std::span<const float> keys,
   return seen;
 }
 
-// In double precision, by the definition of the transform.
+// The Walsh-Hadamard transform of each block in double precision, by Sylvester's construction.
 inline std::vector<double> rotated_back(const CodedToken& token) {
   const auto block = static_cast<size_t>(rotation_block(static_cast<int32_t>(token.codes.size())));
   std::vector<double> numbers(token.codes.size());
   for (size_t c = 0; c < numbers.size(); ++c) {
-    for (size_t i = 0; i < block; ++i) {
-      const double sign = std::popcount(c % block & i) % 2 == 0 ? 1 : -1;
-      numbers[c] += sign * token.decoded(c / block * block + i);
+    numbers[c] = token.decoded(c) / std::sqrt(static_cast<double>(block));
+  }
+  for (size_t half = 1; half < block; half *= 2) {
+    for (size_t c = 0; c < numbers.size(); ++c) {
+      if ((c & half) == 0) {
+        const double low = numbers[c];
+        numbers[c] = low + numbers[c + half];
+        numbers[c + half] = low - numbers[c + half];
+      }
     }
-    numbers[c] /= std::sqrt(static_cast<double>(block));
   }
   return numbers;
 }

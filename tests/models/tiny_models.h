@@ -33,71 +33,90 @@ inline ModelConfig tiny_llama_config() {
   return config;
 }
 
-// Returns: models of further architectures and options, with contexts for long prompts.
-inline std::vector<TinyModel> tiny_family_models() {
-  std::vector<TinyModel> models;
-  const auto add = [&](const char* name, const char* architecture, auto change) {
+// A list of models to which add() appends.
+class TinyFamilies {
+ public:
+  template <class Change>
+  void add(const char* name, const char* architecture, Change change) {
     TinyModel model{name, tiny_llama_config()};
     model.config.architecture = architecture;
     model.config.context = 512;
     change(model.config);
-    models.push_back(std::move(model));
-  };
-  const auto yarn = [](ModelConfig& c) {
-    c.rope_scaling.kind = RopeScaling::Kind::yarn;
-    c.rope_scaling.factor = 4;
-    c.rope_scaling.original_context = 128;
-    c.rope_scaling.attention_factor = 1.125f;
-  };
-  const auto experts = [](ModelConfig& c) {
-    c.ffn = 40;
-    c.experts = c.own_experts = 8;
-    c.chosen_experts = 2;
-    c.normalise_experts = true;
-  };
-  add("llama_biases", "LlamaForCausalLM", [](ModelConfig& c) {
+    models_.push_back(std::move(model));
+  }
+  std::vector<TinyModel> take() { return std::move(models_); }
+
+ private:
+  std::vector<TinyModel> models_;
+};
+
+inline void tiny_yarn(ModelConfig& c) {
+  c.rope_scaling.kind = RopeScaling::Kind::yarn;
+  c.rope_scaling.factor = 4;
+  c.rope_scaling.original_context = 128;
+  c.rope_scaling.attention_factor = 1.125f;
+}
+
+inline void tiny_experts(ModelConfig& c) {
+  c.ffn = 40;
+  c.experts = c.own_experts = 8;
+  c.chosen_experts = 2;
+  c.normalise_experts = true;
+}
+
+inline void add_tiny_llamas(TinyFamilies& to) {
+  to.add("llama_biases", "LlamaForCausalLM", [](ModelConfig& c) {
     c.attention_bias = c.ffn_bias = true;
     c.activation = Activation::gelu;
   });
-  add("llama_gelu_tanh", "LlamaForCausalLM",
-      [](ModelConfig& c) { c.activation = Activation::gelu_tanh; });
-  add("llama_dynamic_rope", "LlamaForCausalLM", [](ModelConfig& c) {
+  to.add("llama_gelu_tanh", "LlamaForCausalLM",
+         [](ModelConfig& c) { c.activation = Activation::gelu_tanh; });
+  to.add("llama_dynamic_rope", "LlamaForCausalLM", [](ModelConfig& c) {
     c.rope_scaling.kind = RopeScaling::Kind::dynamic;
     c.rope_scaling.factor = 4;
     c.rope_scaling.original_context = c.context;
   });
-  add("llama_yarn", "LlamaForCausalLM", yarn);
-  add("mistral_nemo", "MistralForCausalLM", [](ModelConfig& c) { c.rope_theta = 1e6f; });
-  add("ministral_layer_types", "MinistralForCausalLM", [](ModelConfig& c) {
+  to.add("llama_yarn", "LlamaForCausalLM", tiny_yarn);
+}
+
+inline void add_tiny_mistrals(TinyFamilies& to) {
+  to.add("mistral_nemo", "MistralForCausalLM", [](ModelConfig& c) { c.rope_theta = 1e6f; });
+  to.add("ministral_layer_types", "MinistralForCausalLM", [](ModelConfig& c) {
     c.sliding_window = 24;
     c.layers = 3;
     c.layer_kinds = {{.windowed = true}, {.windowed = false}, {.windowed = true}};
   });
-  add("ministral3", "Ministral3ForCausalLM", [&](ModelConfig& c) {
-    yarn(c);
+  to.add("ministral3", "Ministral3ForCausalLM", [](ModelConfig& c) {
+    tiny_yarn(c);
     c.rope_scaling.query_growth = 0.5f;
   });
-  add("mistral3_text", "Mistral3ForConditionalGeneration", [&](ModelConfig& c) {
-    yarn(c);
+  to.add("mistral3_text", "Mistral3ForConditionalGeneration", [](ModelConfig& c) {
+    tiny_yarn(c);
     c.rope_scaling.query_growth = 0.1f;
     c.tied_head = true;
   });
-  add("mistral_small_text", "Mistral3ForConditionalGeneration",
-      [](ModelConfig& c) { c.rope_theta = 1e9f; });
-  add("mixtral", "MixtralForCausalLM", experts);
-  add("qwen2_window_layers", "Qwen2ForCausalLM", [](ModelConfig& c) {
+  to.add("mistral_small_text", "Mistral3ForConditionalGeneration",
+         [](ModelConfig& c) { c.rope_theta = 1e9f; });
+  to.add("mixtral", "MixtralForCausalLM", tiny_experts);
+}
+
+inline void add_tiny_qwens(TinyFamilies& to) {
+  to.add("qwen2_window_layers", "Qwen2ForCausalLM", [](ModelConfig& c) {
     c.sliding_window = 24;
     c.layer_kinds = {{.windowed = false}, {.windowed = true}};
   });
-  add("qwen3_biases", "Qwen3ForCausalLM", [](ModelConfig& c) { c.attention_bias = true; });
-  add("qwen3_moe", "Qwen3MoeForCausalLM", experts);
-  add("qwen3_moe_shares", "Qwen3MoeForCausalLM", [&](ModelConfig& c) {
-    experts(c);
+  to.add("qwen3_biases", "Qwen3ForCausalLM", [](ModelConfig& c) { c.attention_bias = true; });
+  to.add("qwen3_moe", "Qwen3MoeForCausalLM", tiny_experts);
+  to.add("qwen3_moe_shares", "Qwen3MoeForCausalLM", [](ModelConfig& c) {
+    tiny_experts(c);
     c.chosen_experts = 3;
     c.normalise_experts = false;
   });
-  add("phi3", "Phi3ForCausalLM", [](ModelConfig& c) { c.sliding_window = 100; });
-  add("phi3_longrope", "Phi3ForCausalLM", [](ModelConfig& c) {
+}
+
+inline void add_tiny_further_families(TinyFamilies& to) {
+  to.add("phi3", "Phi3ForCausalLM", [](ModelConfig& c) { c.sliding_window = 100; });
+  to.add("phi3_longrope", "Phi3ForCausalLM", [](ModelConfig& c) {
     c.hidden = 64;  // transformers checks the factors against hidden / heads
     c.rope_scaling.kind = RopeScaling::Kind::longrope;
     c.rope_scaling.factor = 8;
@@ -107,7 +126,7 @@ inline std::vector<TinyModel> tiny_family_models() {
     c.rope_scaling.long_factors = {1, 1.5f, 2, 3, 5, 8, 13, 21};
   });
   // Phi-4-mini: three quarters of each head are rotated, with a factor for each of these pairs.
-  add("phi3_partial", "Phi3ForCausalLM", [](ModelConfig& c) {
+  to.add("phi3_partial", "Phi3ForCausalLM", [](ModelConfig& c) {
     c.hidden = 64;
     c.rotary_dim = 12;
     c.tied_head = true;
@@ -118,16 +137,25 @@ inline std::vector<TinyModel> tiny_family_models() {
     c.rope_scaling.short_factors = {1, 1, 1, 1.25f, 1.5f, 2};
     c.rope_scaling.long_factors = {1, 1.5f, 3, 6, 11, 19};
   });
-  add("granite", "GraniteForCausalLM", [](ModelConfig& c) {
+  to.add("granite", "GraniteForCausalLM", [](ModelConfig& c) {
     c.multipliers = {.embedding = 12, .residual = 0.25f, .attention = 0.125f, .logits_divisor = 8};
   });
-  add("smollm3", "SmolLM3ForCausalLM", [](ModelConfig& c) {
+  to.add("smollm3", "SmolLM3ForCausalLM", [](ModelConfig& c) {
     c.layers = 4;
     c.head_dim = 16;
     c.layer_kinds = {{}, {.rotated = false}, {}, {.rotated = false}};
     c.tied_head = true;
   });
-  return models;
+}
+
+// Returns: models of further architectures and options, with contexts for long prompts.
+inline std::vector<TinyModel> tiny_family_models() {
+  TinyFamilies families;
+  add_tiny_llamas(families);
+  add_tiny_mistrals(families);
+  add_tiny_qwens(families);
+  add_tiny_further_families(families);
+  return families.take();
 }
 
 // Returns: models of the architectures that GGUF files have too, with the options of both.

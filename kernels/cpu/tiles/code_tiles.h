@@ -18,6 +18,8 @@ namespace tessera::amx {
 // The rows of the first operand are the two parts of 8 pairs, high and low in turn. The sums are
 // the same integers as in CodeAttention, followed by the same arithmetic. Results are therefore the
 // same bit for bit. Codes of less than 8 bits are unpacked once for all pairs.
+// Requires: the thread's tile registers are configured (begin_tiles); at least kFewestPairs pairs;
+// otherwise as AttentionKernels.
 struct CodeTiles {
   using Vectors = CodeAttention<avx512::CodeLanes>;
   using V = avx512::Lanes;

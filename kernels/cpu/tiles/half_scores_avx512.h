@@ -14,6 +14,8 @@ namespace tessera::avx512 {
 // Scores of sparse keys that are expanded to 16 bits: f16 stay f16, codes become integers. A vector
 // holds 16 bytes of a key for each of 4 pairs, as in SparseAttention. The next tokens are expanded
 // while the current ones are multiplied.
+// Requires: every pair is loaded by load_query_tokens. Returns: scores in block.weights,
+// [pairs, kAttentionTile].
 struct HalfScores : HalfTokens {
   static constexpr int kQuarters = 4;  // pairs in a vector, 8 channels each
   static constexpr int kUnit = 8;

@@ -11,7 +11,7 @@ namespace tessera {
 // result, or 2^-25 if that is larger. Numbers are scaled so that nothing overflows for any finite
 // f16, and underflow is as rare as possible.
 //
-// Target for a query's largest magnitude: a sum of head_dim products stays below 2^15.
+// Returns: target for a query's largest magnitude. A sum of head_dim products stays below 2^15.
 constexpr float half_query_range(int32_t head_dim) {
   return 0.5f / static_cast<float>(head_dim);
 }

@@ -16,6 +16,7 @@
 namespace tessera::avx512 {
 
 // Views of sparse tokens and constants shared by the kernels of sparse_halves_avx512.h.
+// Requires: the tokens are from SparseAttention::pack(), so that whole vectors can be read.
 struct HalfTokens {
   using Sparse = SparseAttention<SparseLanes>;
   using Packed = Sparse::Packed;

@@ -13,6 +13,7 @@ namespace tessera::avx512 {
 // Multiplies a tile's sparse values by block.weight_halves. Sums are f16 inside a tile and are
 // added to block.values as f32. If registers hold all channels and pairs, tokens go there straight
 // from the page. With more channels or pairs, the tile is expanded once for all passes.
+// Requires: block.weight_halves and weight_steps are those of the tile (SparseHalves::weigh).
 struct HalfValues : HalfTokens {
   // Source of channels for a pass over a tile's tokens, kCount words each: the page.
   template <class T, int kCount>

@@ -13,7 +13,9 @@ namespace tessera {
 
 // Attention over tiles of floats, written over a vector type V. Values may also be int8_t, as
 // sparse_attention.h produces them. Loops with template parameters as bounds unroll, and their
-// arrays stay in registers.
+// arrays stay in registers. Functions of the table AttentionKernels have its contract; the others
+// are its parts.
+// Requires: head_dim is a multiple of kHeadDimMultiple, at most kMaxHeadDim.
 template <class V>
 struct LaneAttention {
   using Softmax = LaneSoftmax<V>;

@@ -13,7 +13,7 @@ class LineFetch {
   LineFetch() = default;  // prefetches nothing
 
   // Each call of some() prefetches `call_bytes` bytes. Runs that the calls do not reach are not
-  // prefetched.
+  // prefetched. Requires: runs: [kKeyTilesInTile], which outlives the object; call_bytes > 0.
   LineFetch(const std::byte* const* runs, int64_t run_bytes, int64_t call_bytes)
       : runs_(runs),
         at_(runs[0]),

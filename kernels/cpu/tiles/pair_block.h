@@ -117,14 +117,21 @@ struct Partial {
 
 inline void no_state(const PairBlock&) {}
 
-// Attention kernels of one instruction set.
+// Attention kernels of one instruction set. Nothing is allocated, and there are no errors.
+// Requires, for all kernels of a block:
+//   - the CPU has the instruction set (kernels/cpu/isa.h),
+//   - block.head_dim and block.pairs are set, and block.maxima, sums and values are those of no
+//     tokens (kLowest and 0) before the first tile,
+//   - every pair is loaded in each form that its tiles read, and block.visible is that of the tile.
 struct AttentionKernels {
   // Stores one query times `factor` in `block`, in the form that tiles of floats (codes; sparse
-  // tokens) read.
+  // tokens) read. Requires: query: [head_dim]; 0 <= pair < block.pairs.
   void (*load_query)(PairBlock& block, int32_t pair, const float* query, float factor);
   void (*load_query_codes)(PairBlock& block, int32_t pair, const float* query, float factor);
   void (*load_query_tokens)(PairBlock& block, int32_t pair, const float* query, float factor);
   // Computes scores, softmax and weighted values of one tile, for all pairs of the block.
+  // Requires: step.tile has as many readable bytes as its shape states, also where tokens are
+  // missing; begin_tiles() was called on this thread.
   void (*add_tile)(PairBlock& block, const TileStep& step);
   // For kv_score: add_tile without the values. block.weights then equals the weights that attention
   // writes to AttentionArgs::weights.
@@ -132,13 +139,14 @@ struct AttentionKernels {
   // Adds the attention that each token received from a query, as the scorer defines it
   // (kernels/kv/kv_scorers.h), with weight and factor 2^(maximum - log2_sum) of each head. Token i
   // has token score i, or -i for the descending variant.
+  // Requires: step.tokens <= kAttentionTile token scores.
   void (*add_attention)(const ReceivedAttention& step, KvTokenScore* token_scores);
   void (*add_attention_descending)(const ReceivedAttention& step, KvTokenScore* token_scores);
-  // Writes the softmax of one pair, complete except for the division.
+  // Writes the softmax of one pair, complete except for the division. out.values: [head_dim].
   void (*finish)(const PairBlock& block, int32_t pair, const Partial& out);
   // into += from. A partial of no tokens (maximum kLowest, all else 0) changes nothing.
   void (*merge)(const Partial& into, const Partial& from, int32_t head_dim);
-  // values /= sum
+  // values /= sum. Requires: values: [head_dim]; sum > 0.
   void (*normalise)(float* values, float sum, int32_t head_dim);
   // As rotate() of kernels/kv/rotation.h.
   void (*rotate)(float* channels, int32_t head_dim);

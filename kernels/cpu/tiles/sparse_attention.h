@@ -22,6 +22,7 @@ namespace tessera {
 // of the key are broadcast to all of them, and at the end only the lanes of a quarter are added up.
 // Keys that are codes stay integers until then, multiplied by queries of 16 bits. Values that are
 // codes are multiplied as integers; their scales are in the weights.
+// Requires: as AttentionKernels.
 template <class C>
 struct SparseAttention {
   using V = typename C::Floats;

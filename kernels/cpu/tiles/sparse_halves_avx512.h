@@ -18,6 +18,7 @@ namespace tessera::avx512 {
 // in an instruction. f32 would take conversions and twice the products. half_step.h states the
 // precision. Keys of codes stay integers, as in SparseAttention. Values of codes become f16, which
 // is exact.
+// Requires: AVX512-FP16; otherwise as AttentionKernels.
 struct SparseHalves {
   using Sparse = SparseAttention<SparseLanes>;
   using Softmax = LaneSoftmax<Lanes>;

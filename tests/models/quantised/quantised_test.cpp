@@ -32,7 +32,7 @@ const json& golden_case(const std::string& name) {
                                [&](const json& one) { return one.at("name") == name; });
 }
 
-const Backend& scalar() {
+const Backend& plain_loops() {
   return cpu_backend(CpuIsa::scalar);
 }
 
@@ -48,7 +48,7 @@ class Quantised : public testing::Test {
     auto opened = Checkpoint::open(directory_.path());
     if (!opened.ok()) return opened.status();
     checkpoint_.emplace(*std::move(opened));
-    return Weights::load(*config, shard, *checkpoint_, format, scalar(), {.threads = threads});
+    return Weights::load(*config, shard, *checkpoint_, format, plain_loops(), {.threads = threads});
   }
 
   void expect_refused(const std::string& why) {
@@ -116,10 +116,10 @@ std::vector<float> look_up(const PackedWeight& weight) {
   std::iota(rows.begin(), rows.end(), 0);
   std::vector<float> found(static_cast<size_t>(weight.rows * weight.cols));
   ThreadPool pool(1);
-  scalar().embed({.tokens = rows,
-                  .packed = &weight,
-                  .out = {found.data(), weight.rows, weight.cols, weight.cols}},
-                 pool.stream());
+  plain_loops().embed({.tokens = rows,
+                       .packed = &weight,
+                       .out = {found.data(), weight.rows, weight.cols, weight.cols}},
+                      pool.stream());
   if (weight.input_order == nullptr) return found;
   std::vector<float> ordered(found.size());
   for (size_t i = 0; i < found.size(); ++i) {
@@ -241,9 +241,9 @@ TEST(QuantisedBytes, AreWithinFivePercentOfTheFileAndInTheDocument) {
   constexpr int64_t kWidth = 4096;
   const std::string text = document();
   const auto check = [&](WeightFormat format, double file) {
-    const auto here = 8.0 *
-                      static_cast<double>(scalar().packed_weight_bytes(format, kWidth, kWidth)) /
-                      (kWidth * kWidth);
+    const auto here =
+        8.0 * static_cast<double>(plain_loops().packed_weight_bytes(format, kWidth, kWidth)) /
+        (kWidth * kWidth);
     EXPECT_LT(here / file, 1.05) << name(format);
     EXPECT_GE(here / file, 1.0) << name(format);
     EXPECT_THAT(text, HasSubstr(absl::StrFormat("| %s | %.3f | %.3f |", std::string(name(format)),
