@@ -64,8 +64,11 @@ absl::Status EmbedCall::begin(const v1::EmbedRequest& message) {
   return absl::OkStatus();
 }
 
+// Called by the thread that has started the call and by the writer's. The one that sees the end
+// finishes the call.
 void EmbedCall::write_pending() {
   absl::Status status;
+  std::unique_ptr<EmbeddingRun> ended;  // its destructor cancels what still runs
   {
     const std::lock_guard lock(mutex_);
     if (finished_ || run_ == nullptr) {
@@ -83,8 +86,11 @@ void EmbedCall::write_pending() {
         fill_response(*run_);
       }
     }
+    finished_ = true;
+    ended = std::move(run_);
   }
-  finish(status);
+  ended.reset();
+  end(status);
 }
 
 void EmbedCall::fill_response(const EmbeddingRun& run) {
@@ -98,16 +104,15 @@ void EmbedCall::fill_response(const EmbeddingRun& run) {
 }
 
 void EmbedCall::finish(const absl::Status& status) {
-  std::unique_ptr<EmbeddingRun> ended;  // its destructor cancels what still runs
   {
     const std::lock_guard lock(mutex_);
-    if (std::exchange(finished_, true)) {
-      return;
-    }
-    ended = std::move(run_);
-    end_code_ = status.code();
+    finished_ = true;
   }
-  ended.reset();
+  end(status);
+}
+
+void EmbedCall::end(const absl::Status& status) {
+  end_code_ = status.code();
   add_retry(context_, status);
   Finish(to_grpc(status));
 }

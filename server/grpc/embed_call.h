@@ -44,12 +44,14 @@ class EmbedCall final : public grpc::ServerUnaryReactor,
   // Submits the request. A refused one finishes with its error. Takes time in proportion to it.
   void start(const v1::EmbedRequest& request);
 
-  // Ends the call, at most once.
+  // Ends the call.
+  // Requires: start() is not called.
   void finish(const absl::Status& status);
 
  private:
   absl::Status begin(const v1::EmbedRequest& request);
   void fill_response(const EmbeddingRun& run);
+  void end(const absl::Status& status);
 
   void write_pending() override;
   void OnCancel() override;

@@ -80,10 +80,8 @@ Json operation_of(const Route& route) {
     operation["security"] = Json::array();
   }
   if (route.path.ends_with('*')) {
-    operation["parameters"] = Json::array({{{"name", "name"},
-                                            {"in", "path"},
-                                            {"required", true},
-                                            {"schema", {{"type", "string"}}}}});
+    operation["parameters"] = Json::array(
+        {{{"name", "name"}, {"in", "path"}, {"required", true}, {"schema", {{"type", "string"}}}}});
   }
   const auto body = std::find_if(std::begin(kBodies), std::end(kBodies), [&](const RouteBody& one) {
     return route.method == "POST" && one.path == route.path;
@@ -97,7 +95,7 @@ Json operation_of(const Route& route) {
   return operation;
 }
 
-std::string lower(std::string_view text) {
+std::string in_lower_case(std::string_view text) {
   std::string out(text);
   std::transform(out.begin(), out.end(), out.begin(),
                  [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
@@ -107,9 +105,10 @@ std::string lower(std::string_view text) {
 Json components() {
   const Json text = {{"type", "string"}};
   const Json maybe_text = {{"type", {"string", "null"}}};
-  const Json error = {{"type", "object"},
-                      {"properties",
-                       {{"message", text}, {"type", text}, {"param", maybe_text}, {"code", maybe_text}}}};
+  const Json error = {
+      {"type", "object"},
+      {"properties",
+       {{"message", text}, {"type", text}, {"param", maybe_text}, {"code", maybe_text}}}};
   const Json schema = {{"type", "object"}, {"properties", {{"error", error}}}};
   return {{"securitySchemes",
            {{"bearer", {{"type", "http"}, {"scheme", "bearer"}}},
@@ -138,7 +137,7 @@ std::string print_openapi() {
     if (path.ends_with('*')) {
       path.replace(path.size() - 1, 1, "{name}");
     }
-    paths[path][lower(route.method)] = operation_of(route);
+    paths[path][in_lower_case(route.method)] = operation_of(route);
   }
   return print_json(
       {{"openapi", "3.1.0"},

@@ -61,16 +61,15 @@ HttpResult answer_props(const EndpointContext& context) {
   const Service& service = context.service;
   const Tokenizer& tokenizer = service.tokenizer();
   const EngineOptions& options = service.engine().options();
-  const Json json = {
-      {"default_generation_settings",
-       {{"n_ctx", options.context}, {"params", sampling_defaults()}}},
-      {"total_slots", options.max_sequences},
-      {"model_alias", service.model_name()},
-      {"modalities", {{"vision", false}, {"audio", false}}},
-      {"chat_template", service.chat_template_source()},
-      {"bos_token", text_of(tokenizer, tokenizer.bos_id())},
-      {"eos_token", text_of(tokenizer, tokenizer.eos_id())},
-      {"build_info", fmt::format("tessera {} {}", TESSERA_VERSION, commit())}};
+  const Json json = {{"default_generation_settings",
+                      {{"n_ctx", options.context}, {"params", sampling_defaults()}}},
+                     {"total_slots", options.max_sequences},
+                     {"model_alias", service.model_name()},
+                     {"modalities", {{"vision", false}, {"audio", false}}},
+                     {"chat_template", service.chat_template_source()},
+                     {"bos_token", text_of(tokenizer, tokenizer.bos_id())},
+                     {"eos_token", text_of(tokenizer, tokenizer.eos_id())},
+                     {"build_info", fmt::format("tessera {} {}", TESSERA_VERSION, commit())}};
   return json_reply(print_json(json));
 }
 
