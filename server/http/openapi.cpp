@@ -12,6 +12,7 @@
 #include "server/http/replies.h"
 #include "server/http/route_table.h"
 #include "server/openai/embeddings_request.h"
+#include "server/openai/error.h"
 #include "server/openai/recorded_fields.h"
 #include "server/openai/request.h"
 #include "server/print_json.h"
@@ -29,14 +30,14 @@ absl::Status status_of_parse(std::string_view body) {
 }
 
 constexpr std::string_view kChatSample =
-    R"({"messages":[{"role":"user","content":"a"}],"max_tokens":1,"max_completion_tokens":1,"seed":1,
+    R"({"messages":[{"role":"user","content":"a"}],"seed":1,
         "stream":true,"stream_options":{},"cache":{},"prompt_logprobs":null,"min_tokens":0,"kv_floor":1})";
 constexpr std::string_view kMessagesSample =
     R"({"messages":[{"role":"user","content":"a"}],"max_tokens":1,"cache":{}})";
 
 constexpr RouteBody kBodies[] = {
     {"/v1/completions", status_of_parse<parse_completion_request>,
-     R"({"prompt":"a","max_tokens":1,"seed":1,"logprobs":0,"best_of":1,"stream":true,
+     R"({"prompt":"a","seed":1,"logprobs":0,"best_of":1,"stream":true,
          "stream_options":{},"cache":{},"min_tokens":0,"kv_floor":1})"},
     {"/v1/chat/completions", status_of_parse<parse_chat_request>, kChatSample},
     {"/apply-template", status_of_parse<parse_chat_request>, kChatSample},
@@ -54,6 +55,11 @@ constexpr RouteBody kBodies[] = {
     {"/detokenize", status_of_parse<parse_detokenize_request>, R"({"tokens":[1]})"},
 };
 
+// Returns: true if `status` is the error of that field.
+bool refuses(const absl::Status& status, const std::string& field) {
+  return !status.ok() && Json::parse(print_error(status)).at("error").at("param") == field;
+}
+
 Json schema_of(const RouteBody& body) {
   RecordedFields recorded;
   const absl::Status parsed = body.parse(body.sample);
@@ -64,7 +70,7 @@ Json schema_of(const RouteBody& body) {
   for (const auto& [name, value] : sample.items()) {
     Json without = sample;
     without.erase(name);
-    if (!body.parse(print_json(without)).ok()) {
+    if (refuses(body.parse(print_json(without)), name)) {
       required.push_back(name);
     }
   }
