@@ -92,7 +92,7 @@ TEST_P(Embedding, IsThatOfThePromptAloneBesideOtherLoad) {
   }
   fake.step_until_idle();
   EXPECT_EQ(fake.model->defect(), "");
-  EXPECT_EQ(fake.engine->stats().preemptions > 0, GetParam().arena_pages > 0);
+  EXPECT_GT(fake.engine->stats().preemptions, 0);
   for (size_t i = 0; i < requests.size(); ++i) {
     SCOPED_TRACE("request " + std::to_string(i));
     EXPECT_EQ(sinks[i]->finish()->reason, FinishReason::length);
