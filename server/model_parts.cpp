@@ -14,6 +14,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "kernels/cpu/backend.h"
 #include "kernels/cuda_library.h"
 #include "models/checkpoint.h"
@@ -96,6 +97,7 @@ absl::Status load_chat_template(const Settings& settings, Service::Parts& parts)
                                      std::string(parsed.status().message())));
   }
   parts.chat_template = *std::move(parsed);
+  parts.chat_template_source = *source;
   parts.chat_format = chat_format_of(*source, settings.tool_calls);
   spdlog::info("chats: tool calls {}, thoughts {}",
                parts.chat_format.tools == nullptr ? "none" : parts.chat_format.tools->name,
@@ -215,6 +217,7 @@ absl::StatusOr<Service::Parts> load_model_parts(const Settings& settings, Thread
                                                 Communicator* ranks) {
   Service::Parts parts;
   parts.model_name = model_name(settings);
+  parts.aliases = absl::StrSplit(settings.model_aliases, ',', absl::SkipEmpty());
   TESSERA_ASSIGN_OR_RETURN(parts.tokenizer, Tokenizer::load(settings.model));
   TESSERA_RETURN_IF_ERROR(load_chat_template(settings, parts));
   TESSERA_ASSIGN_OR_RETURN(parts.engine, load_engine(settings, pool, ranks));

@@ -12,17 +12,18 @@ namespace tessera {
 
 // Limits of both front ends that the engine does not know.
 
-inline constexpr OptionRange kSampleCount{1, 128};    // n and best_of; 128 as OpenAI
-inline constexpr OptionRange kTruncatedPrompt{1};     // truncate_prompt_tokens
-inline constexpr OptionRange kPinSeconds{1, 86'400};  // Cache::ttl, at most a day
-inline constexpr OptionRange kBias{-100, 100};        // logit_bias over HTTP, as OpenAI
-inline constexpr std::size_t kMaxRequestId = 128;     // bytes
-inline constexpr std::size_t kMaxStopIds = 1024;      // stop_token_ids
-inline constexpr std::size_t kMaxAllowedIds = 4096;   // allowed_token_ids
-inline constexpr std::size_t kMaxBiases = 1024;       // logit_bias; as vLLM
-inline constexpr std::size_t kMaxSalt = 256;          // bytes of cache_salt
-inline constexpr std::size_t kMaxTools = 512;         // of a chat
-inline constexpr std::size_t kMaxVariables = 64;      // of a chat's template
+inline constexpr OptionRange kSampleCount{1, 128};        // n and best_of; 128 as OpenAI
+inline constexpr OptionRange kTruncatedPrompt{1};         // truncate_prompt_tokens
+inline constexpr OptionRange kPinSeconds{1, 86'400};      // Cache::ttl, at most a day
+inline constexpr OptionRange kBias{-100, 100};            // logit_bias over HTTP, as OpenAI
+inline constexpr std::size_t kMaxRequestId = 128;         // bytes
+inline constexpr std::size_t kMaxStopIds = 1024;          // stop_token_ids
+inline constexpr std::size_t kMaxAllowedIds = 4096;       // allowed_token_ids
+inline constexpr std::size_t kMaxBiases = 1024;           // logit_bias; as vLLM
+inline constexpr std::size_t kMaxSalt = 256;              // bytes of cache_salt
+inline constexpr std::size_t kMaxTools = 512;             // of a chat
+inline constexpr std::size_t kMaxEmbeddingInputs = 2048;  // as OpenAI
+inline constexpr std::size_t kMaxVariables = 64;          // of a chat's template
 
 struct StopLimits {
   std::size_t strings;

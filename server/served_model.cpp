@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "server/openai/error.h"
@@ -10,7 +11,9 @@
 namespace tessera {
 
 absl::Status check_model(const Service& service, std::string_view asked) {
-  if (asked.empty() || asked == service.model_name()) {
+  const std::span<const std::string> aliases = service.aliases();
+  if (asked.empty() || asked == service.model_name() ||
+      std::find(aliases.begin(), aliases.end(), asked) != aliases.end()) {
     return absl::OkStatus();
   }
   absl::Status status = with_code(
@@ -18,6 +21,10 @@ absl::Status check_model(const Service& service, std::string_view asked) {
                                       service.model_name())),
       "model_not_found");
   return with_param(std::move(status), "model");
+}
+
+const std::string& answered_name(const Service& service, const std::string& asked) {
+  return asked.empty() ? service.model_name() : asked;
 }
 
 }  // namespace tessera

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <string>
 #include <string_view>
 
 #include "absl/status/status.h"
@@ -8,8 +9,12 @@ namespace tessera {
 
 class Service;
 
-// Checks the model that a request names.
+// Checks the model that a request names: by its name or an alias.
 // Errors: NotFound, as OpenAI reports it. An empty name is the served model.
 absl::Status check_model(const Service& service, std::string_view asked);
+
+// Returns: the name of the model in the answer to a request: the one that it asked by.
+// Requires: check_model() is OK.
+const std::string& answered_name(const Service& service, const std::string& asked);
 
 }  // namespace tessera

@@ -129,6 +129,7 @@ class WholeServer final : public Server {
     parts.memory_limit = settings_.max_memory > 0 ? settings_.max_memory : memory_limit_of_group();
     parts.budget = &budget_;
     parts.max_answer_bytes = settings_.max_answer;
+    parts.pooling = settings_.pooling;
     service_ = std::make_unique<Service>(std::move(parts));
     if (reports) {
       TESSERA_ASSIGN_OR_RETURN(kv_events_,

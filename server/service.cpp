@@ -42,6 +42,9 @@ class MeasuredSink final : public EventSink {
   void on_logits(int32_t position, std::span<const float> logits) override {
     args_.sink->on_logits(position, logits);
   }
+  void on_embedding(std::span<const float> embedding) override {
+    args_.sink->on_embedding(embedding);
+  }
   void on_logprobs(const TokenLogprobs& logprobs) override { args_.sink->on_logprobs(logprobs); }
 
   void on_token(int32_t token) override {
@@ -320,6 +323,7 @@ absl::StatusOr<EngineRequest> Service::engine_request(const GenerateRequest& req
   made.max_tokens = request.max_tokens.value_or(room);
   made.prompt = std::move(prompt);
   made.deadline = request.deadline;
+  made.pooling = request.pooling;
   const auto timeout = request.queue_timeout.value_or(state_->parts.queue_timeout);
   if (timeout.count() > 0) {
     made.start_by = engine.options().clock() + timeout;
@@ -379,52 +383,74 @@ absl::StatusOr<std::vector<int32_t>> Service::tokenize(const Prompt& prompt,
   return std::move(encoded.ids);
 }
 
+absl::Status Service::check_bytes(const char* field, std::size_t bytes,
+                                  std::size_t max_bytes) const {
+  return bytes <= max_bytes
+             ? absl::OkStatus()
+             : invalid_field(field,
+                             fmt::format("the text has {} bytes, which cannot fit: this model's "
+                                         "maximum context length is {} tokens",
+                                         bytes, engine().options().context),
+                             "context_length_exceeded");
+}
+
 // Errors: as tokenize(); InvalidArgument besides, without the work, if the text has more than
 // `max_bytes`.
 absl::StatusOr<Service::Encoded> Service::encode(const Prompt& prompt, const PromptOptions& options,
                                                  std::size_t max_bytes) const {
-  const auto check_bytes = [&](const char* field, std::size_t bytes) {
-    return bytes <= max_bytes
-               ? absl::OkStatus()
-               : invalid_field(field,
-                               fmt::format("the text has {} bytes, which cannot fit: this model's "
-                                           "maximum context length is {} tokens",
-                                           bytes, engine().options().context),
-                               "context_length_exceeded");
-  };
   if (const auto* text = std::get_if<std::string>(&prompt)) {
-    TESSERA_RETURN_IF_ERROR(check_bytes("prompt", text->size()));
+    TESSERA_RETURN_IF_ERROR(check_bytes("prompt", text->size(), max_bytes));
     const TextSegment segment{*text, options.parse_special};
     return Encoded{tokenizer().encode({&segment, 1}, options.add_bos)};
   }
   if (const auto* ids = std::get_if<std::vector<int32_t>>(&prompt)) {
     return Encoded{*ids};
   }
+  TESSERA_ASSIGN_OR_RETURN(const Rendered rendered,
+                           render(std::get<Conversation>(prompt), options, max_bytes));
+  // The template writes the BOS token.
+  return Encoded{tokenizer().encode(rendered.segments, /*add_bos=*/false), rendered.open_thought};
+}
+
+absl::StatusOr<Service::Rendered> Service::render(const Conversation& conversation,
+                                                  const PromptOptions& options,
+                                                  std::size_t max_bytes) const {
   if (state_->parts.chat_template == nullptr) {
     return absl::InvalidArgumentError(
         fmt::format("the model {} has no chat template: chats are not available, completions are",
                     model_name()));
   }
-  const auto& conversation = std::get<Conversation>(prompt);
   ChatTemplate::Variables variables = state_->variables;
   variables.add_generation_prompt = options.add_generation_prompt;
-  TESSERA_ASSIGN_OR_RETURN(std::vector<TextSegment> segments,
-                           state_->parts.chat_template->render(conversation, variables));
+  Rendered rendered;
+  std::vector<TextSegment>& segments = rendered.segments;
+  TESSERA_ASSIGN_OR_RETURN(segments, state_->parts.chat_template->render(conversation, variables));
   std::size_t bytes = 0;
   for (const TextSegment& segment : segments) {
     bytes += segment.text.size();
   }
-  TESSERA_RETURN_IF_ERROR(check_bytes("messages", bytes));
-  bool open_thought = ends_in_thought(segments);
-  if (open_thought && options.close_thought) {
+  TESSERA_RETURN_IF_ERROR(check_bytes("messages", bytes, max_bytes));
+  rendered.open_thought = ends_in_thought(segments);
+  if (rendered.open_thought && options.close_thought) {
     segments.push_back({"\n</think>\n\n", /*parse_special=*/true});
-    open_thought = false;
+    rendered.open_thought = false;
   }
   if (!options.answer_begin.empty()) {
     segments.push_back({options.answer_begin, /*parse_special=*/true});
   }
-  // The template writes the BOS token.
-  return Encoded{tokenizer().encode(segments, /*add_bos=*/false), open_thought};
+  return rendered;
+}
+
+absl::StatusOr<std::string> Service::render(const Prompt& prompt,
+                                            const PromptOptions& options) const {
+  TESSERA_ASSIGN_OR_RETURN(
+      const Rendered rendered,
+      render(std::get<Conversation>(prompt), options, std::numeric_limits<std::size_t>::max()));
+  std::string text;
+  for (const TextSegment& segment : rendered.segments) {
+    text += segment.text;
+  }
+  return text;
 }
 
 absl::StatusOr<AnswerNotation> Service::prepare_chat(const ToolUse& use,
@@ -467,8 +493,17 @@ std::string Service::expose_metrics() const {
 const std::string& Service::model_name() const {
   return state_->parts.model_name;
 }
+std::span<const std::string> Service::aliases() const {
+  return state_->parts.aliases;
+}
+const std::string& Service::chat_template_source() const {
+  return state_->parts.chat_template_source;
+}
 const Tokenizer& Service::tokenizer() const {
   return *state_->parts.tokenizer;
+}
+std::optional<Pooling> Service::pooling() const {
+  return state_->parts.pooling;
 }
 Engine& Service::engine() {
   return *state_->parts.engine;

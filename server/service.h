@@ -65,9 +65,10 @@ struct GenerateRequest : RequestOptions {
   std::optional<GrammarSpec> grammar;
   std::shared_ptr<const TokenGrammar> compiled_grammar;
   std::optional<std::chrono::steady_clock::time_point> deadline;
-  bool streamed = false;    // the client reads the answer while it is generated
-  bool echo = false;        // the answer repeats the prompt
-  bool prompt_ids = false;  // the answer has the prompt's token ids
+  bool streamed = false;           // the client reads the answer while it is generated
+  bool echo = false;               // the answer repeats the prompt
+  bool prompt_ids = false;         // the answer has the prompt's token ids
+  std::optional<Pooling> pooling;  // makes an embedding of the prompt (EventSink::on_embedding)
   // Queue timeout of the client; none: the server's own.
   std::optional<std::chrono::milliseconds> queue_timeout;
   std::shared_ptr<const Caller> caller;   // null: a server without keys
@@ -95,16 +96,19 @@ class Service {
  public:
   struct Parts {
     std::string model_name;
+    std::vector<std::string> aliases{};  // further names by which requests may ask for it
     std::unique_ptr<Tokenizer> tokenizer;
     std::unique_ptr<ChatTemplate> chat_template;  // null: chat requests are refused
+    std::string chat_template_source{};           // in Jinja; empty without one
     ChatFormat chat_format{};
     std::unique_ptr<Engine> engine;  // started, or driven by step()
     std::unique_ptr<Metrics> metrics;
     ByteBudget* budget = nullptr;                // of answers; not owned. Null: unbounded
     std::size_t max_answer_bytes = 256U << 20U;  // of one request, by answer_bytes()
     std::unique_ptr<GrammarCompiler> grammar_compiler = nullptr;  // null: grammars are refused
-    std::chrono::milliseconds queue_timeout{0};  // of requests without one; 0: none
-    int64_t memory_limit = 0;                    // see MemoryGuard
+    std::chrono::milliseconds queue_timeout{0};     // of requests without one; 0: none
+    int64_t memory_limit = 0;                       // see MemoryGuard
+    std::optional<Pooling> pooling = std::nullopt;  // of requests without one; none: no embeddings
   };
 
   explicit Service(Parts parts);
@@ -141,6 +145,11 @@ class Service {
   absl::StatusOr<std::vector<int32_t>> tokenize(const Prompt& prompt,
                                                 const PromptOptions& options) const;
 
+  // Returns: the text of a chat as the template makes it, with special tokens written out.
+  // Errors: as tokenize().
+  // Requires: the prompt is a chat.
+  absl::StatusOr<std::string> render(const Prompt& prompt, const PromptOptions& options) const;
+
   // Returns: the text of ids, including special tokens.
   // Errors: InvalidArgument (ids out of range).
   absl::StatusOr<std::string> detokenize(std::span<const int32_t> ids) const;
@@ -155,7 +164,10 @@ class Service {
   std::string expose_metrics() const;
 
   const std::string& model_name() const;
+  std::span<const std::string> aliases() const;
+  const std::string& chat_template_source() const;  // empty without one
   const Tokenizer& tokenizer() const;
+  std::optional<Pooling> pooling() const;  // of embeddings; none: the server makes none
   Engine& engine();
   const Engine& engine() const;
   const Metrics& metrics() const;
@@ -170,6 +182,14 @@ class Service {
     std::vector<int32_t> ids;
     bool open_thought = false;
   };
+  // A chat as the template makes it.
+  struct Rendered {
+    std::vector<TextSegment> segments;
+    bool open_thought = false;
+  };
+  absl::StatusOr<Rendered> render(const Conversation& conversation, const PromptOptions& options,
+                                  std::size_t max_bytes) const;
+  absl::Status check_bytes(const char* field, std::size_t bytes, std::size_t max_bytes) const;
   absl::StatusOr<Encoded> encode(const Prompt& prompt, const PromptOptions& options,
                                  std::size_t max_bytes) const;
   absl::StatusOr<ByteBudget::Share> take_room(const GenerateRequest& request, std::size_t samples,

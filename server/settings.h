@@ -35,7 +35,11 @@ inline constexpr std::string_view kLogLevels[] = {"trace",   "debug", "info",
 struct Settings {
   std::filesystem::path model;
   std::string served_model_name;  // empty: the model folder's name
+  std::string model_aliases;      // comma-separated
   std::string chat_template;      // name of a built-in one, or a file; empty: the model's own
+
+  // Pooling of embeddings whose requests name none. None: the server makes no embeddings.
+  std::optional<Pooling> pooling = Pooling::last;
 
   std::string tool_calls = "auto";  // or "none", or the name of a ToolFormat
 

@@ -31,6 +31,14 @@ std::vector<std::string> tool_call_names() {
     return settings.member;     \
   }
 
+std::vector<NamedValue<std::optional<Pooling>>> poolings() {
+  std::vector<NamedValue<std::optional<Pooling>>> choices = {{"none", std::nullopt}};
+  for (const NamedPooling& named : kPoolings) {
+    choices.push_back({named.name, named.pooling});
+  }
+  return choices;
+}
+
 std::vector<SettingsField> model_fields() {
   return {
       text_field("model", "PATH", "Hugging Face directory or GGUF file of the model to serve",
@@ -38,6 +46,10 @@ std::vector<SettingsField> model_fields() {
       text_field("served-model-name", "NAME",
                  "the model's name in the API; default: that of the directory or file",
                  TESSERA_AT(served_model_name)),
+      text_field("model-aliases", "NAME,...",
+                 "further names by which requests may ask for the model; answers have the name of "
+                 "their request",
+                 TESSERA_AT(model_aliases)),
       text_field("chat-template", "NAME|FILE",
                  absl::StrCat("chat template: ", builtin_chat_template_names(),
                               ", or a Jinja file; default: the model's own"),
@@ -46,6 +58,10 @@ std::vector<SettingsField> model_fields() {
                  "notation of the model's tool calls; auto: that of its chat template; none: "
                  "requests with tools are refused",
                  TESSERA_AT(tool_calls)),
+      choice_field("pooling", poolings(),
+                   "tokens whose hidden states become an embedding, unless its request says: the "
+                   "last, all (their mean) or the first; none: the server makes no embeddings",
+                   TESSERA_AT(pooling)),
   };
 }
 

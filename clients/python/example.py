@@ -1,4 +1,4 @@
-"""Streams an answer, then lets the model call a tool.
+"""Streams an answer, lets the model call a tool, and compares two texts by their embeddings.
 
   pip install ./clients/python
   python clients/python/example.py localhost:50051
@@ -44,6 +44,13 @@ def call_a_tool(stub, chat):
     return [(name, json.loads(arguments)) for name, arguments in calls]
 
 
+def likeness(stub, one, other):
+    """Returns the cosine of the angle between the embeddings of two texts."""
+    request = messages.EmbedRequest(inputs=[messages.EmbedInput(text=text) for text in (one, other)])
+    first, second = (embedding.values for embedding in stub.Embed(request, timeout=60).embeddings)
+    return sum(a * b for a, b in zip(first, second))
+
+
 def main(address):
     with grpc.insecure_channel(address) as channel:
         stub = inference_pb2_grpc.InferenceStub(channel)
@@ -52,6 +59,7 @@ def main(address):
                               tool_choice=messages.TOOL_CHOICE_REQUIRED, parallel_tool_calls=False)
         for name, arguments in call_a_tool(stub, asked):
             print(f"{name}({arguments})")
+        print(f"likeness: {likeness(stub, 'The sky is blue.', 'Rain falls.'):.3f}")
 
 
 if __name__ == "__main__":

@@ -105,6 +105,7 @@ class GgufTokenizerBuilder {
     config.eos_token = role("tokenizer.ggml.eos_token_id");
     config.add_bos_token = fields_.boolean_or("tokenizer.ggml.add_bos_token", adds_bos) &&
                            config.bos_token.text.has_value();
+    config.add_eos_token = fields_.boolean_or("tokenizer.ggml.add_eos_token", false);
     config.add_prefix_space = fields_.boolean_or("tokenizer.ggml.add_space_prefix", true);
     TESSERA_RETURN_IF_ERROR(fields_.status());
     for (const TokenizerConfig::Role* one : {&config.bos_token, &config.eos_token}) {

@@ -23,6 +23,8 @@ class PieceTokenizer final : public Tokenizer {
     return ids;
   }
 
+  std::span<const int32_t> text_end() const override { return parts_.text_end; }
+
   std::string token_bytes(int32_t id, bool keep_special) const override {
     if (!known(id)) return {};
     const TokenPiece& piece = parts_.pieces[static_cast<size_t>(id)];

@@ -27,6 +27,7 @@ struct PieceTokenizerParts {
   AddedTokens added;
   std::unique_ptr<PlainEncoder> encoder;
   std::vector<int32_t> bos_prefix;  // ids that encode() puts first with `add_bos`
+  std::vector<int32_t> text_end;    // see Tokenizer::text_end
   std::optional<int32_t> bos;
   std::optional<int32_t> eos;
   bool strips_leading_space = false;

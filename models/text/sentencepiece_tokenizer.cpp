@@ -92,6 +92,7 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> make_sentencepiece_tokenizer(
   TESSERA_ASSIGN_OR_RETURN(parts.bos, find_role(config.bos_token, model.bos_piece, parts.added));
   TESSERA_ASSIGN_OR_RETURN(parts.eos, find_role(config.eos_token, model.eos_piece, parts.added));
   if (config.add_bos_token.value_or(true) && parts.bos) parts.bos_prefix = {*parts.bos};
+  if (config.add_eos_token.value_or(false) && parts.eos) parts.text_end = {*parts.eos};
   for (const Piece& piece : model.pieces) parts.pieces.push_back({printed(piece), false});
   put_added_pieces(parts);
   parts.encoder = make_sentencepiece_encoder(model, prefix_of(model, config));

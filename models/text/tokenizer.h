@@ -36,10 +36,14 @@ class Tokenizer {
 
   // Returns: the ids of the concatenated segments. Merges cross segment borders; special tokens are
   // recognised only in segments with parse_special. `add_bos` has an effect only if the
-  // checkpoint's settings add BOS. EOS is never added, even if they do, because prompts are
-  // continued. Invalid UTF-8 is encoded as U+FFFD.
+  // checkpoint's settings add BOS. EOS is not added, even if they do, because prompts are
+  // continued: see text_end(). Invalid UTF-8 is encoded as U+FFFD.
   virtual std::vector<int32_t> encode(std::span<const TextSegment> segments,
                                       bool add_bos) const = 0;
+
+  // Returns: the ids that the checkpoint's settings put after a text which nothing continues, such
+  // as EOS. Embeddings of models that were trained so need them. Valid as long as the tokenizer.
+  virtual std::span<const int32_t> text_end() const { return {}; }
 
   // Returns: the bytes of a token inside a text (a sentencepiece "▁the" is " the"). Empty for
   // special tokens unless `keep_special`, and for ids without a token, because a model's output

@@ -69,6 +69,7 @@ absl::Status read_added_decoder(const json& file, TokenizerConfig& config) {
 
 absl::Status read_config(const json& file, TokenizerConfig& config) {
   TESSERA_ASSIGN_OR_RETURN(config.add_bos_token, json_bool(file, "add_bos_token"));
+  TESSERA_ASSIGN_OR_RETURN(config.add_eos_token, json_bool(file, "add_eos_token"));
   TESSERA_ASSIGN_OR_RETURN(config.add_prefix_space, json_bool(file, "add_prefix_space"));
   TESSERA_ASSIGN_OR_RETURN(config.legacy, json_bool(file, "legacy"));
   TESSERA_RETURN_IF_ERROR(read_roles(file, config));

@@ -23,6 +23,7 @@ struct TokenizerConfig {
   };
 
   std::optional<bool> add_bos_token;
+  std::optional<bool> add_eos_token;
   std::optional<bool> add_prefix_space;
   std::optional<bool> legacy;
   Role bos_token;

@@ -255,10 +255,12 @@ class JsonTokenizerBuilder {
   absl::Status read_roles() {
     TESSERA_ASSIGN_OR_RETURN(parts_.bos, role(config_.bos_token, pipeline_.before));
     TESSERA_ASSIGN_OR_RETURN(parts_.eos, role(config_.eos_token, pipeline_.after));
-    for (const int32_t id : pipeline_.before) {
-      if (static_cast<size_t>(id) >= parts_.pieces.size()) {
-        return absl::InvalidArgumentError("TemplateProcessing: there is no token " +
-                                          std::to_string(id));
+    for (const std::vector<int32_t>& ids : {pipeline_.before, pipeline_.after}) {
+      for (const int32_t id : ids) {
+        if (static_cast<size_t>(id) >= parts_.pieces.size()) {
+          return absl::InvalidArgumentError("TemplateProcessing: there is no token " +
+                                            std::to_string(id));
+        }
       }
     }
     parts_.bos_prefix = pipeline_.before;
@@ -268,6 +270,11 @@ class JsonTokenizerBuilder {
       }
       parts_.bos_prefix.clear();
       if (*config_.add_bos_token) parts_.bos_prefix.push_back(*parts_.bos);
+    }
+    parts_.text_end = pipeline_.after;
+    if (config_.add_eos_token) {
+      parts_.text_end.clear();
+      if (*config_.add_eos_token && parts_.eos) parts_.text_end.push_back(*parts_.eos);
     }
     return absl::OkStatus();
   }

@@ -9,12 +9,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "engine/retry_after.h"
 #include "models/status_macros.h"
 #include "models/text/detokenizer.h"
-#include "server/grpc/authorization.h"
+#include "server/grpc/call_context.h"
 #include "server/grpc/kv_options.h"
-#include "server/seconds.h"
 #include "server/served_model.h"
 
 namespace tessera {
@@ -23,16 +21,6 @@ namespace {
 // Maximum tokens in one message, because clients limit its size. With log probabilities each is
 // some KiB.
 constexpr std::size_t kMessageTokens = 256;
-
-// Returns: the call's deadline on the engine's clock; none if it is more than a year away.
-std::optional<std::chrono::steady_clock::time_point> deadline_of(
-    const grpc::ServerContextBase& context) {
-  const auto left = context.deadline() - std::chrono::system_clock::now();
-  if (left > std::chrono::hours(24 * 365)) {
-    return std::nullopt;
-  }
-  return std::chrono::steady_clock::now() + left;
-}
 
 // Memory of a token that waits.
 std::size_t bytes_of(const SeenToken& token) {
@@ -46,21 +34,6 @@ void take_first(std::deque<SeenToken>& tokens, std::vector<SeenToken>& taken) {
       tokens.begin() + static_cast<std::ptrdiff_t>(std::min(kMessageTokens, tokens.size()));
   taken.assign(std::make_move_iterator(tokens.begin()), std::make_move_iterator(end));
   tokens.erase(tokens.begin(), end);
-}
-
-// Returns: the queue timeout in the call's metadata; none without.
-absl::StatusOr<std::optional<std::chrono::milliseconds>> queue_timeout_of(
-    const grpc::ServerContextBase& context) {
-  const std::string_view text = metadata_of(context, "x-queue-timeout");
-  if (text.empty()) {
-    return std::nullopt;
-  }
-  const std::optional<std::chrono::milliseconds> time = parse_seconds(text);
-  if (!time.has_value()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "metadata x-queue-timeout: must be a number of seconds above 0, at most ", kMostSeconds));
-  }
-  return time;
 }
 
 }  // namespace
@@ -100,17 +73,9 @@ std::shared_ptr<GenerateCall> GenerateCall::make(const Shared& shared,
                                                  grpc::ServerContextBase& context,
                                                  std::shared_ptr<const Caller> caller) {
   auto call = std::make_shared<GenerateCall>(shared, context);
-  call->record_->set_caller(*caller);
+  begin_record(context, *caller, "/tessera.v1.Inference/Generate", *call->record_);
   call->caller_ = std::move(caller);
   call->self_ = call;
-  call->record_->id = request_id_of(metadata_of(context, "x-request-id"));
-  call->record_->method = "gRPC";
-  call->record_->path = "/tessera.v1.Inference/Generate";
-  context.AddInitialMetadata("x-request-id", call->record_->id);
-  call->record_->trace = traceparent_of(metadata_of(context, "traceparent"));
-  if (!call->record_->trace.empty()) {
-    context.AddInitialMetadata("traceparent", call->record_->trace);
-  }
   return call;
 }
 
@@ -445,10 +410,7 @@ void GenerateCall::finish_early(const absl::Status& status) {
     shared_.calls.remove(caller_->tenant_id, name_);
   }
   end_code_ = status.code();
-  // gRPC's name for the time of a retry (proposal A6).
-  if (const auto wait = retry_after_of(status)) {
-    context_.AddTrailingMetadata("grpc-retry-pushback-ms", absl::StrCat(wait->count()));
-  }
+  add_retry(context_, status);
   Finish(to_grpc(status));
 }
 

@@ -4,6 +4,7 @@
 
 #include "models/status_macros.h"
 #include "server/grpc/authorization.h"
+#include "server/grpc/embed_call.h"
 #include "server/grpc/wire.h"
 
 namespace tessera {
@@ -76,6 +77,23 @@ grpc::ServerWriteReactor<v1::GenerateResponse>* InferenceService::Generate(
   if (!work_.pool.submit((*caller)->turn_name(), request->ByteSizeLong(),
                          [call, request] { call->start(*request); })) {
     call->finish_early(absl::UnavailableError(kBusy));
+  }
+  return call.get();
+}
+
+grpc::ServerUnaryReactor* InferenceService::Embed(grpc::CallbackServerContext* context,
+                                                  const v1::EmbedRequest* request,
+                                                  v1::EmbedResponse* response) {
+  const auto caller = authorize(keys_, *context);
+  if (!caller.ok()) {
+    return reply(context, caller.status());
+  }
+  const std::shared_ptr<EmbedCall> call =
+      EmbedCall::make({service_, calls_, writer_}, *context, *caller, *response);
+  // gRPC keeps request, response and context until the call is finished.
+  if (!work_.pool.submit((*caller)->turn_name(), request->ByteSizeLong(),
+                         [call, request] { call->start(*request); })) {
+    call->finish(absl::UnavailableError(kBusy));
   }
   return call.get();
 }

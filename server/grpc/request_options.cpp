@@ -68,7 +68,17 @@ class PlainReader {
   const v1::GenerateRequest& message_;
 };
 
-absl::Status read_cache(const v1::CacheOptions& message, RequestOptions& out) {
+// Errors: InvalidArgument names a field that is too long.
+absl::Status check_lengths(const GenerateRequest& request) {
+  const std::optional<LongField> field = long_field(request);
+  return field
+             ? absl::InvalidArgumentError(absl::StrCat(std::string(field->name), " ", field->error))
+             : absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status read_cache(const v1::CacheOptions& message, GenerateRequest& out) {
   out.cache_salt = message.salt();
   out.cache.use = !message.has_use() || message.use();
   out.cache.pin = message.pin();
@@ -85,10 +95,8 @@ absl::Status read_cache(const v1::CacheOptions& message, RequestOptions& out) {
     }
     out.cache_accept = accepted->high;
   }
-  return absl::OkStatus();
+  return check_lengths(out);
 }
-
-}  // namespace
 
 absl::Status read_options(const v1::GenerateRequest& message, GenerateRequest& out) {
   visit_options(PlainReader(message), static_cast<RequestOptions&>(out));
@@ -104,11 +112,7 @@ absl::Status read_options(const v1::GenerateRequest& message, GenerateRequest& o
     const auto& texts = sampling.dry_sequence_breakers().texts();
     out.breakers.emplace(texts.begin(), texts.end());
   }
-  TESSERA_RETURN_IF_ERROR(read_cache(message.cache(), out));
-  if (const std::optional<LongField> field = long_field(out)) {
-    return absl::InvalidArgumentError(absl::StrCat(std::string(field->name), " ", field->error));
-  }
-  return absl::OkStatus();
+  return read_cache(message.cache(), out);
 }
 
 }  // namespace tessera

@@ -12,4 +12,8 @@ namespace tessera {
 // Errors: InvalidArgument names a field of `cache`. The engine checks the other ranges.
 absl::Status read_options(const v1::GenerateRequest& message, GenerateRequest& out);
 
+// Reads the use of the prefix cache, and its salt.
+// Errors: InvalidArgument names a field of `cache`.
+absl::Status read_cache(const v1::CacheOptions& message, GenerateRequest& out);
+
 }  // namespace tessera

@@ -206,6 +206,7 @@ v1::GetModelInfoResponse model_info(const Service& service) {
   const ModelConfig& config = service.engine().config();
   v1::GetModelInfoResponse message;
   message.set_name(service.model_name());
+  message.mutable_aliases()->Assign(service.aliases().begin(), service.aliases().end());
   message.set_architecture(config.architecture);
   message.set_context(service.engine().options().context);
   message.set_vocab_size(config.vocab);

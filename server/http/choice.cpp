@@ -8,7 +8,7 @@
 
 #include "kernels/check.h"
 #include "models/text/detokenizer.h"
-#include "server/openai/error.h"
+#include "server/finish_status.h"
 
 namespace tessera {
 
@@ -167,13 +167,8 @@ void Choice::take_finish(const Finish& finish) {
       text.stop = generation_.text.stop();
       break;
     case FinishReason::cancelled:
-      failure = finish.status.ok()
-                    ? with_code(absl::UnavailableError("the server has cancelled this request"),
-                                "cancelled")
-                    : with_code(finish.status, "timeout");
-      break;
     case FinishReason::failed:
-      failure = finish.status.ok() ? absl::InternalError("the engine failed") : finish.status;
+      failure = status_of(finish);
       break;
   }
 }

@@ -17,8 +17,13 @@ using PlainEndpoint = HttpReply (*)();
 HttpReply answer_page();
 HttpReply answer_icon();
 HttpReply answer_version();
+HttpReply answer_openapi();
 HttpResult answer_health(const EndpointContext& context);
 HttpResult answer_metrics(const EndpointContext& context);
+HttpResult answer_embeddings(const EndpointContext& context);
+HttpResult answer_props(const EndpointContext& context);
+HttpResult answer_tokenizer_info(const EndpointContext& context);
+HttpResult answer_apply_template(const EndpointContext& context);
 HttpResult answer_models(const EndpointContext& context);
 HttpResult answer_model(const EndpointContext& context);
 HttpResult answer_completions(const EndpointContext& context);
@@ -64,9 +69,15 @@ inline constexpr Route kRoutes[] = {
     {"GET", "/metrics", answer_metrics, Access::open},
     {"GET", "/version", answer_version},
     {"GET", "/v1/models", answer_models},
+    {"GET", "/models", answer_models},
+    {"GET", "/props", answer_props},
+    {"GET", "/tokenizer_info", answer_tokenizer_info, Access::key, Work::grows},
+    {"GET", "/openapi.json", answer_openapi, Access::key, Work::grows},
     {"GET", "/v1/models/*", answer_model},
     {"POST", "/v1/completions", answer_completions, Access::key, Work::grows},
     {"POST", "/v1/chat/completions", answer_chat_completions, Access::key, Work::grows},
+    {"POST", "/v1/embeddings", answer_embeddings, Access::key, Work::grows},
+    {"POST", "/embeddings", answer_embeddings, Access::key, Work::grows},
     {"POST", "/v1/messages", answer_messages, Access::key, Work::grows},
     {"POST", "/v1/messages/count_tokens", answer_count_tokens, Access::key, Work::grows},
     {"POST", "/v1/responses", answer_responses, Access::key, Work::grows},
@@ -75,6 +86,7 @@ inline constexpr Route kRoutes[] = {
     {"GET", "/v1/cache", answer_cache},
     {"POST", "/v1/cache/flush", answer_cache_flush, Access::admin},
     {"POST", "/v1/log-level", answer_log_level, Access::admin},
+    {"POST", "/apply-template", answer_apply_template, Access::key, Work::grows},
     {"POST", "/tokenize", answer_tokenize, Access::key, Work::grows},
     {"POST", "/detokenize", answer_detokenize, Access::key, Work::grows},
 };

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "server/openai/recorded_fields.h"
+
 namespace tessera {
 
 namespace {
@@ -72,6 +74,19 @@ Shape shape_of(std::string_view text) {
   return shape;
 }
 
+// Returns: the JSON schema of a number in `range`, or of null. Bounds that every f32 has are left
+// out.
+json range_schema(std::string_view type, const OptionRange& range) {
+  json schema = {{"type", {type, "null"}}};
+  if (range.min > OptionRange{}.min) {
+    schema[range.above ? "exclusiveMinimum" : "minimum"] = range.min;
+  }
+  if (range.max < OptionRange{}.max) {
+    schema["maximum"] = range.max;
+  }
+  return schema;
+}
+
 }  // namespace
 
 absl::StatusOr<json> parse_body(std::string_view text) {
@@ -132,7 +147,16 @@ std::optional<int64_t> exact_integer(const json& value) {
   return std::nullopt;
 }
 
+void BodyFields::record(std::string_view name, const json& schema) const {
+  RecordedFields::add(prefix_ + std::string(name), schema);
+}
+
 const json* BodyFields::find(std::string_view name) {
+  record(name, json::object());
+  return find_unsupported(name);
+}
+
+const json* BodyFields::find_unsupported(std::string_view name) {
   known_.emplace(name);
   const auto it = object_.find(name);
   return it == object_.end() || it->is_null() ? nullptr : &*it;
@@ -148,6 +172,7 @@ void BodyFields::refuse_unknown() {
 }
 
 void BodyFields::text(std::string_view name, std::string& out) {
+  record(name, {{"type", {"string", "null"}}});
   if (const json* value = find(name)) {
     if (value->is_string()) {
       out = value->get_ref<const std::string&>();
@@ -158,6 +183,7 @@ void BodyFields::text(std::string_view name, std::string& out) {
 }
 
 void BodyFields::boolean(std::string_view name, bool& out) {
+  record(name, {{"type", {"boolean", "null"}}});
   if (const json* value = find(name)) {
     if (value->is_boolean()) {
       out = value->get<bool>();
@@ -168,6 +194,7 @@ void BodyFields::boolean(std::string_view name, bool& out) {
 }
 
 void BodyFields::number(const Option& option, float& out) {
+  record(option.name, range_schema("number", option.range));
   const json* value = find(option.name);
   if (value == nullptr) {
     return;
@@ -183,6 +210,7 @@ void BodyFields::number(const Option& option, float& out) {
 
 std::optional<int64_t> BodyFields::integer_in(const Option& option, int64_t lowest,
                                               int64_t highest) {
+  record(option.name, range_schema("integer", option.range));
   const json* value = find(option.name);
   if (value == nullptr) {
     return std::nullopt;
@@ -198,6 +226,7 @@ std::optional<int64_t> BodyFields::integer_in(const Option& option, int64_t lowe
 }
 
 void BodyFields::integers(std::string_view name, std::vector<int32_t>& out) {
+  record(name, {{"type", {"array", "null"}}, {"items", {{"type", "integer"}}}});
   const json* value = find(name);
   if (value == nullptr) {
     return;
@@ -220,6 +249,7 @@ void BodyFields::integers(std::string_view name, std::vector<int32_t>& out) {
 }
 
 void BodyFields::texts(std::string_view name, std::vector<std::string>& out) {
+  record(name, {{"type", {"string", "array", "null"}}, {"items", {{"type", "string"}}}});
   const json* value = find(name);
   if (value == nullptr) {
     return;

@@ -41,6 +41,10 @@ class BodyFields {
   // Returns: the field, or null if it is absent or null. The field counts as known from now on.
   const nlohmann::json* find(std::string_view name);
 
+  // The same for a field of a missing feature, which only values that ask for nothing may have. It
+  // is not recorded (RecordedFields).
+  const nlohmann::json* find_unsupported(std::string_view name);
+
   // Refuses each field that is not null and was never passed to find() or to a method below.
   void refuse_unknown();
 
@@ -75,6 +79,7 @@ class BodyFields {
   const absl::Status& status() const { return status_; }
 
  private:
+  void record(std::string_view name, const nlohmann::json& schema) const;
   // lowest, highest: bounds of the integer's type.
   std::optional<int64_t> integer_in(const Option& option, int64_t lowest, int64_t highest);
 

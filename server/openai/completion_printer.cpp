@@ -10,6 +10,7 @@
 #include "server/openai/error.h"
 #include "server/openai/response.h"
 #include "server/print_json.h"
+#include "server/served_model.h"
 #include "server/unique_id.h"
 
 namespace tessera {
@@ -55,7 +56,7 @@ std::unique_ptr<AnswerPrinter> make_completion_printer(const Service& service,
                                                        const CompletionRequest& request) {
   CompletionHead head;
   head.chat = request.chat;
-  head.model = service.model_name();
+  head.model = answered_name(service, request.model);
   head.fingerprint = fingerprint_of(service);
   head.token_ids = request.token_ids;
   head.id = fmt::format(

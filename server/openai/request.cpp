@@ -11,6 +11,7 @@
 #include "server/openai/grammar_fields.h"
 #include "server/openai/kv_cache.h"
 #include "server/openai/ordered_members.h"
+#include "server/openai/prompt_fields.h"
 #include "server/openai/request_options.h"
 #include "server/openai/unsupported.h"
 #include "server/request_limits.h"
@@ -141,48 +142,6 @@ absl::Status finish_fields(BodyFields& fields, CompletionRequest& out) {
   return fields.status();
 }
 
-// Reads one prompt of a list, or the only one: a string, or a list of token ids.
-absl::Status read_prompt(const json& value, const std::string& name, Prompt& out) {
-  if (value.is_string()) {
-    out.emplace<std::string>(value.get_ref<const std::string&>());
-    return absl::OkStatus();
-  }
-  if (!value.is_array() || value.empty()) {
-    return invalid_field(name, fmt::format("{} must be a string or a list of token ids, not {}",
-                                           name, excerpt(value)));
-  }
-  auto& ids = out.emplace<std::vector<int32_t>>();
-  ids.reserve(value.size());
-  for (const json& item : value) {
-    const std::optional<int64_t> id = exact_integer(item);
-    if (!id || *id < 0 || *id > std::numeric_limits<int32_t>::max()) {
-      return invalid_field(name, fmt::format("{} must be a list of token ids; item {} is {}", name,
-                                             ids.size(), excerpt(item)));
-    }
-    ids.push_back(static_cast<int32_t>(*id));
-  }
-  return absl::OkStatus();
-}
-
-// Reads one prompt, or a list of prompts.
-absl::Status read_prompts(BodyFields& fields, std::vector<Prompt>& out) {
-  const json* value = fields.find("prompt");
-  if (value == nullptr) {
-    return invalid_field("prompt", "prompt is missing");
-  }
-  const bool several = value->is_array() && !value->empty() &&
-                       (value->front().is_string() || value->front().is_array());
-  if (!several) {
-    return read_prompt(*value, "prompt", out.emplace_back());
-  }
-  out.reserve(value->size());
-  for (std::size_t i = 0; i < value->size(); ++i) {
-    TESSERA_RETURN_IF_ERROR(
-        read_prompt((*value)[i], fmt::format("prompt[{}]", i), out.emplace_back()));
-  }
-  return absl::OkStatus();
-}
-
 // How a text becomes tokens, by vLLM's and by llama-server's names. Both parse special tokens.
 void read_special(BodyFields& fields, PromptOptions& out) {
   out.parse_special = true;
@@ -249,7 +208,7 @@ absl::StatusOr<CompletionRequest> parse_completion_request(std::string_view body
   TESSERA_ASSIGN_OR_RETURN(const nlohmann::ordered_json ordered, read_ordered(fields, body));
   TESSERA_RETURN_IF_ERROR(read_grammar(fields, ordered, request));
   TESSERA_RETURN_IF_ERROR(finish_fields(fields, request));
-  TESSERA_RETURN_IF_ERROR(read_prompts(fields, request.prompts));
+  TESSERA_RETURN_IF_ERROR(read_prompts(fields, "prompt", request.prompts));
   return request;
 }
 

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <string>
 
@@ -25,9 +26,9 @@ class PlainReader {
   void operator()(const Option& option, bool& out) { fields_.boolean(option.name, out); }
   void operator()(const Option& option, float& out) { fields_.number(option, out); }
   void operator()(const Option& option, int32_t& out) {
-    const json* value = fields_.find(option.name);
-    if (option.name == "top_k" && value != nullptr && *value == -1) {
-      out = 0;  // vLLM: -1 means all
+    if (option.name == "top_k") {  // vLLM: -1 means all
+      fields_.integer({option.name, {-1}}, out);
+      out = std::max(out, 0);
     } else {
       fields_.integer(option, out);
     }
@@ -87,10 +88,25 @@ void read_token_lists(BodyFields& fields, GenerateRequest& out) {
   }
 }
 
-// Prefix cache fields: vLLM's cache_salt, llama-server's cache_prompt, and our own.
-void read_cache(BodyFields& fields, RequestOptions& out) {
+void refuse_long(BodyFields& fields, const GenerateRequest& request) {
+  if (const std::optional<LongField> field = long_field(request)) {
+    fields.refuse(field->name, field->error);
+  }
+}
+
+}  // namespace
+
+void read_options(BodyFields& fields, GenerateRequest& out) {
+  visit_options(PlainReader(fields), static_cast<RequestOptions&>(out));
+  read_logit_bias(fields, out.sampling);
+  read_token_lists(fields, out);
+  read_cache(fields, out);
+}
+
+void read_cache(BodyFields& fields, GenerateRequest& out) {
   fields.text("cache_salt", out.cache_salt);
   fields.boolean("cache_prompt", out.cache.use);
+  refuse_long(fields, out);
   const json* cache = fields.find("cache");
   if (cache == nullptr) {
     return;
@@ -116,18 +132,6 @@ void read_cache(BodyFields& fields, RequestOptions& out) {
   }
   inner.refuse_unknown();
   fields.adopt(inner.status());
-}
-
-}  // namespace
-
-void read_options(BodyFields& fields, GenerateRequest& out) {
-  visit_options(PlainReader(fields), static_cast<RequestOptions&>(out));
-  read_logit_bias(fields, out.sampling);
-  read_token_lists(fields, out);
-  read_cache(fields, out);
-  if (const std::optional<LongField> field = long_field(out)) {
-    fields.refuse(field->name, field->error);
-  }
 }
 
 }  // namespace tessera

@@ -10,4 +10,8 @@ namespace tessera {
 // a meaning: seed, and top_logprobs.
 void read_options(BodyFields& fields, GenerateRequest& out);
 
+// Reads the fields of the prefix cache alone: vLLM's cache_salt, llama-server's cache_prompt, and
+// our own `cache`.
+void read_cache(BodyFields& fields, GenerateRequest& out);
+
 }  // namespace tessera

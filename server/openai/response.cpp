@@ -144,7 +144,7 @@ Json model_json(const ModelCard& model) {
           {"object", "model"},
           {"created", model.created},
           {"owned_by", "tessera"},
-          {"root", model.name},
+          {"root", model.root},
           {"parent", nullptr},
           {"max_model_len", model.context}};
 }
@@ -218,8 +218,12 @@ std::string print_model(const ModelCard& model) {
   return print_json(model_json(model));
 }
 
-std::string print_models(const ModelCard& model) {
-  return print_json({{"object", "list"}, {"data", Json::array({model_json(model)})}});
+std::string print_models(std::span<const ModelCard> models) {
+  Json list = Json::array();
+  for (const ModelCard& model : models) {
+    list.push_back(model_json(model));
+  }
+  return print_json({{"object", "list"}, {"data", std::move(list)}});
 }
 
 std::string print_tokens(std::span<const int32_t> tokens, int32_t context,

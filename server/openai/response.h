@@ -87,9 +87,10 @@ struct ModelCard {
   std::string name;
   int64_t created = 0;
   int32_t context = 0;
+  std::string root;  // the name of the model that `name` is an alias of, or `name`
 };
 std::string print_model(const ModelCard& model);
-std::string print_models(const ModelCard& model);
+std::string print_models(std::span<const ModelCard> models);
 
 // Replies of /tokenize and /detokenize in vLLM's format, which serves llama-server's clients too
 // ("content" is its name for the text). `text_of`: of a token; none if texts are not requested,

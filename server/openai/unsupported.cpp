@@ -93,7 +93,7 @@ constexpr Field kOnlyOfChats[] = {{"chat_template_kwargs", is_empty},
                                   {"tools", is_empty}};
 
 void refuse(BodyFields& fields, const Field& field) {
-  const json* value = fields.find(field.name);
+  const json* value = fields.find_unsupported(field.name);
   if (value != nullptr && !field.harmless(*value)) {
     fields.refuse(field.name, "is not supported by this server", "unsupported_parameter");
   }

@@ -1,6 +1,7 @@
 // Input: the bytes of a gRPC message, read as each request that has a parser of its own. What is
 // accepted is within the limits of both front ends.
 #include "kernels/check.h"
+#include "server/grpc/embed_fields.h"
 #include "server/grpc/wire.h"
 #include "server/request_limits.h"
 #include "tests/fuzz/fuzz_target.h"
@@ -37,6 +38,10 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   v1::TokenizeRequest tokenize;
   if (tokenize.ParseFromString(bytes)) {
     expect_a_clients_error(parse_tokenize_request(tokenize).status());
+  }
+  v1::EmbedRequest embed;
+  if (embed.ParseFromString(bytes)) {
+    expect_a_clients_error(parse_embed_request(embed).status());
   }
   return 0;
 }

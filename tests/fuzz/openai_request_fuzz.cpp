@@ -4,6 +4,7 @@
 #include "models/text/chat_template.h"
 #include "nlohmann/json.hpp"
 #include "server/anthropic/messages_request.h"
+#include "server/openai/embeddings_request.h"
 #include "server/openai/error.h"
 #include "server/openai/request.h"
 #include "server/responses/responses_request.h"
@@ -57,6 +58,7 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   expect_a_clients_error(responses.status());
   if (responses.ok()) expect_within_limits(responses->completion);
   expect_a_clients_error(parse_count_tokens_request(body).status());
+  expect_a_clients_error(parse_embeddings_request(body).status());
   expect_a_clients_error(parse_tokenize_request(body).status());
   expect_a_clients_error(parse_detokenize_request(body).status());
   return 0;

@@ -1,5 +1,6 @@
 #include "tests/server/fake_engine.h"
 
+#include <numeric>
 #include <utility>
 
 #include "server/metrics.h"
@@ -62,6 +63,19 @@ void FakeEngine::emit(RequestId id, int32_t token) {
 void FakeEngine::emit_prompt(RequestId id, const TokenLogprobs& logprobs) {
   if (const auto sink = sink_of(id, false)) {
     sink->on_prompt_logprobs(logprobs);
+  }
+}
+
+std::vector<float> FakeEngine::embedding_of(const EngineRequest& request) {
+  const auto sum = std::accumulate(request.prompt.begin(), request.prompt.end(), 0);
+  return {static_cast<float>(sum), static_cast<float>(request.prompt.size()),
+          static_cast<float>(*request.pooling), -0.5f};
+}
+
+void FakeEngine::embed(RequestId id) {
+  const auto sink = sink_of(id, false);
+  if (const EngineRequest asked = request(id); sink != nullptr && asked.pooling.has_value()) {
+    sink->on_embedding(embedding_of(asked));
   }
 }
 
@@ -218,6 +232,7 @@ bool FakeEngine::step_all() {
     emit(id, token);
   }
   for (const auto& [id, reason] : ends) {
+    embed(id);
     finish(id, reason);
   }
   return !tokens.empty() || !ends.empty();
@@ -279,13 +294,16 @@ FakeService::FakeService(bool chats) {
   engine = made.get();
   service = std::make_unique<Service>(
       Service::Parts{.model_name = "fake",
+                     .aliases = {"alias"},
                      .tokenizer = std::make_unique<FakeTokenizer>(),
                      .chat_template = chats ? std::make_unique<FakeChatTemplate>() : nullptr,
+                     .chat_template_source = "{{ messages }}",
                      .chat_format = chat_format_of("<tool_call> </think>", "auto"),
                      .engine = std::move(made),
                      .metrics = std::make_unique<Metrics>("fake"),
                      .budget = &budget,
-                     .grammar_compiler = std::make_unique<FakeGrammarCompiler>()});
+                     .grammar_compiler = std::make_unique<FakeGrammarCompiler>(),
+                     .pooling = Pooling::last});
 }
 
 }  // namespace tessera

@@ -35,6 +35,10 @@ class FakeEngine final : public Engine {
   void emit(RequestId id, std::string_view text);
   void emit(RequestId id, const TokenLogprobs& logprobs);
   void emit_prompt(RequestId id, const TokenLogprobs& logprobs);
+  // Reports the embedding of a request with a pooling: of four values, which depend on its prompt
+  // and its pooling. Each request that answer_with() answers gets it too.
+  static std::vector<float> embedding_of(const EngineRequest& request);
+  void embed(RequestId id);
   void finish(RequestId id, FinishReason reason, absl::Status status = absl::OkStatus(),
               std::optional<int32_t> stop_token = std::nullopt);
 
@@ -97,7 +101,11 @@ class FakeEngine final : public Engine {
   std::thread thread_;
   PrefixOutline outlined_;
   EngineOptions options_{.context = 100'000};
-  ModelConfig config_;
+  ModelConfig config_ = [] {
+    ModelConfig config;
+    config.hidden = 4;
+    return config;
+  }();
 };
 
 // Ids 0 to 255 are bytes, 256 is "<s>", which begins a text, and 257 is "</s>".

@@ -106,11 +106,11 @@ TEST(CompletionResponse, PrintsLogprobsOfChatsWithBytes) {
 }
 
 TEST(ModelList, TellsNameAndContext) {
-  const json models = json::parse(print_models({"m", kCreated, 2048}));
+  const json models = json::parse(print_models({{{"m", kCreated, 2048, "m"}}}));
   EXPECT_EQ(models.at("object"), "list");
   EXPECT_EQ(models.at("data").at(0).at("id"), "m");
   EXPECT_EQ(models.at("data").at(0).at("max_model_len"), 2048);
-  EXPECT_EQ(json::parse(print_model({"m", kCreated, 2048})), models.at("data").at(0));
+  EXPECT_EQ(json::parse(print_model({"m", kCreated, 2048, "m"})), models.at("data").at(0));
 }
 
 struct Code {

@@ -286,6 +286,15 @@ class Parity : public HttpFixture {
     return all;
   }
 
+  v1::EmbedResponse embedded(const v1::EmbedRequest& request) {
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + kPatience);
+    v1::EmbedResponse response;
+    const grpc::Status status = stub_->Embed(&context, request, &response);
+    EXPECT_TRUE(status.ok()) << status.error_message();
+    return response;
+  }
+
   json http_usage_;
   v1::Usage grpc_usage_;
 
@@ -316,6 +325,55 @@ TEST_P(EachCase, IsAnsweredTheSameOverBoth) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Parity, EachCase, testing::Range<std::size_t>(0, cases().size()));
+
+// An embeddings request in both forms.
+struct EmbeddingCase {
+  std::string body;
+  std::string proto;
+};
+
+TEST_F(Parity, EmbeddingsAreReadAndAnsweredTheSameOverBoth) {
+  start_both("");
+  for (const EmbeddingCase& one :
+       {EmbeddingCase{R"("input":"hi")", R"(inputs { text: "hi" })"},
+        EmbeddingCase{R"("input":["hi","b"],"model":"fake","dimensions":3)",
+                      R"(inputs { text: "hi" } inputs { text: "b" } model: "fake" dimensions: 3)"},
+        EmbeddingCase{R"("input":[[5,6],[7]],"normalize":false,"pooling":"mean")",
+                      "inputs { tokens { ids: 5 ids: 6 } } inputs { tokens { ids: 7 } } "
+                      "normalize: false pooling: POOLING_MEAN"},
+        EmbeddingCase{R"("input":"hi","pooling":"cls","add_special_tokens":false)",
+                      R"(inputs { text: "hi" } pooling: POOLING_CLS add_special_tokens: false)"},
+        EmbeddingCase{R"("input":"hi","pooling":"last","priority":2,"deterministic":true,
+                            "cache_salt":"s","cache_prompt":false,"kv_cache":{"sinks":4})",
+                      R"(inputs { text: "hi" } pooling: POOLING_LAST priority: 2
+                            deterministic: true cache { salt: "s" use: false } kv { sinks: 4 })"}}) {
+    SCOPED_TRACE(one.body);
+    const std::size_t before = fake.engine->requests();
+    HttpClient client(port());
+    const json got = json::parse(client.post("/v1/embeddings", "{" + one.body + "}").body);
+    ASSERT_TRUE(got.contains("data")) << got;
+    const std::size_t between = fake.engine->requests();
+    v1::EmbedRequest message;
+    ASSERT_TRUE(google::protobuf::TextFormat::ParseFromString(one.proto, &message));
+    const v1::EmbedResponse answer = embedded(message);
+    std::vector<Submitted> submitted = submitted_since(before);
+    ASSERT_EQ(submitted.size(), 2 * (between - before));
+    for (std::size_t i = 0; i < submitted.size() / 2; ++i) {
+      EXPECT_EQ(submitted[i], submitted[i + submitted.size() / 2]);
+      EXPECT_EQ(fake.engine->request(before + i).pooling,
+                fake.engine->request(between + i).pooling);
+    }
+    ASSERT_EQ(static_cast<std::size_t>(answer.embeddings_size()), got.at("data").size());
+    for (int i = 0; i < answer.embeddings_size(); ++i) {
+      const auto values =
+          got.at("data").at(static_cast<std::size_t>(i)).at("embedding").get<std::vector<float>>();
+      EXPECT_TRUE(std::equal(values.begin(), values.end(), answer.embeddings(i).values().begin(),
+                             answer.embeddings(i).values().end()));
+    }
+    EXPECT_EQ(answer.model(), got.at("model"));
+    EXPECT_EQ(answer.prompt_tokens(), got.at("usage").at("prompt_tokens"));
+  }
+}
 
 std::string printed(const Conversation& chat) {
   std::string text = chat.variables + (chat.continue_final ? " continued\n" : "\n");

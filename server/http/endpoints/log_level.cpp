@@ -1,4 +1,6 @@
 // /v1/log-level.
+#include "server/http/endpoints/log_level.h"
+
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -10,15 +12,20 @@
 
 namespace tessera {
 
-namespace {
-
-absl::StatusOr<HttpResult> set_level(const EndpointContext& context) {
-  TESSERA_ASSIGN_OR_RETURN(const nlohmann::json object, parse_body(context.request.body));
+absl::StatusOr<std::string> parse_log_level_request(std::string_view body) {
+  TESSERA_ASSIGN_OR_RETURN(const nlohmann::json object, parse_body(body));
   std::string level;
   BodyFields fields(object);
   fields.text("level", level);
   fields.refuse_unknown();
   TESSERA_RETURN_IF_ERROR(fields.status());
+  return level;
+}
+
+namespace {
+
+absl::StatusOr<HttpResult> set_level(const EndpointContext& context) {
+  TESSERA_ASSIGN_OR_RETURN(const std::string level, parse_log_level_request(context.request.body));
   if (const absl::Status set = set_log_level(level); !set.ok()) {
     return invalid_field("level", std::string(set.message()));
   }

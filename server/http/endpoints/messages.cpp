@@ -27,10 +27,10 @@ absl::StatusOr<HttpResult> answer(const EndpointContext& context) {
   TESSERA_ASSIGN_OR_RETURN(CompletionRequest request, parse_messages_request(context.request.body));
   TESSERA_RETURN_IF_ERROR(check_model(context.service, request.model));
   TESSERA_RETURN_IF_ERROR(take_head(context, request.each));
+  auto printer = make_messages_printer(answered_name(context.service, request.model));
   TESSERA_ASSIGN_OR_RETURN(
       std::unique_ptr<HttpAnswer> answer,
-      answer_completion(context.service, std::move(request),
-                        make_messages_printer(context.service.model_name()), context.waker));
+      answer_completion(context.service, std::move(request), std::move(printer), context.waker));
   return HttpResult(std::move(answer));
 }
 

@@ -9,20 +9,24 @@ namespace tessera {
 
 namespace {
 
-ModelCard card(const EndpointContext& context) {
-  return {context.service.model_name(), context.started,
-          context.service.engine().options().context};
+ModelCard card(const EndpointContext& context, std::string_view name) {
+  return {std::string(name), context.started, context.service.engine().options().context,
+          context.service.model_name()};
 }
 
 }  // namespace
 
 HttpResult answer_models(const EndpointContext& context) {
-  return json_reply(print_models(card(context)));
+  std::vector<ModelCard> cards = {card(context, context.service.model_name())};
+  for (const std::string& alias : context.service.aliases()) {
+    cards.push_back(card(context, alias));
+  }
+  return json_reply(print_models(cards));
 }
 
 HttpResult answer_model(const EndpointContext& context) {
   const absl::Status known = check_model(context.service, context.rest);
-  return known.ok() ? json_reply(print_model(card(context))) : error_reply(known);
+  return known.ok() ? json_reply(print_model(card(context, context.rest))) : error_reply(known);
 }
 
 }  // namespace tessera

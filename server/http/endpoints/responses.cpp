@@ -105,7 +105,7 @@ absl::StatusOr<HttpResult> respond(const EndpointContext& context) {
       take_bytes(context.service.budget(),
                  2 * message_bytes(conversation.messages) + 4 * context.request.body.size()));
   ResponseHead head{.id = "resp_" + unique_letters(32),
-                    .model = context.service.model_name(),
+                    .model = answered_name(context.service, completion.model),
                     .repeated = std::move(request.repeated)};
   const auto held = std::make_shared<ByteBudget::Share>(std::move(share));
   if (request.store && context.responses.max_bytes() > 0) {

@@ -116,6 +116,28 @@ TEST(ByteLevelTokenizer, MatchesEveryGoldenCaseOfGpt2) {
   }
 }
 
+TEST(ByteLevelTokenizer, EndsATextAsItsSettingsSayButNotAPrompt) {
+  json file = small_byte_level();
+  file["post_processor"]["single"].push_back({{"SpecialToken", {{"id", "</s>"}}}});
+  file["post_processor"]["special_tokens"]["</s>"] = {{"id", "</s>"}, {"ids", {4}}};
+  const auto end_of = [](const char* name, const json& of, const std::string& config = {}) {
+    const auto tokenizer = load(name, of.dump(), config);
+    EXPECT_TRUE(tokenizer.ok()) << tokenizer.status();
+    EXPECT_EQ((*tokenizer)->encode(std::vector<TextSegment>{{"ab", false}}, true),
+              (std::vector<int32_t>{3, 2}));
+    const auto end = (*tokenizer)->text_end();
+    return std::vector<int32_t>(end.begin(), end.end());
+  };
+  EXPECT_EQ(end_of("ends", file), std::vector<int32_t>{4});
+  EXPECT_EQ(end_of("begins", small_byte_level()), std::vector<int32_t>{});
+  EXPECT_EQ(end_of("not_by_config", file, R"({"add_eos_token": false})"), std::vector<int32_t>{});
+  EXPECT_EQ(
+      end_of("by_config", small_byte_level(), R"({"add_eos_token": true, "eos_token": "</s>"})"),
+      std::vector<int32_t>{4});
+  file["post_processor"]["special_tokens"]["</s>"]["ids"] = {40};
+  EXPECT_FALSE(load("ends_outside", file.dump()).ok());
+}
+
 TEST(SentencePieceStyleTokenizer, GivesTheIdsOfTheModelItWasMadeFrom) {
   TESSERA_SHARED_DATA_OR_SKIP(path, "tokenizers/llama2_tokenizer.model");
   const auto model = SentencePieceModel::parse(read_file(path));

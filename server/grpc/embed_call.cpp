@@ -1,0 +1,135 @@
+#include "server/grpc/embed_call.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "models/status_macros.h"
+#include "server/grpc/call_context.h"
+#include "server/grpc/embed_fields.h"
+#include "server/grpc/wire.h"
+#include "server/served_model.h"
+
+namespace tessera {
+
+std::shared_ptr<EmbedCall> EmbedCall::make(const Shared& shared,
+                                           grpc::CallbackServerContext& context,
+                                           std::shared_ptr<const Caller> caller,
+                                           v1::EmbedResponse& response) {
+  auto call = std::make_shared<EmbedCall>(shared, context, response);
+  begin_record(context, *caller, "/tessera.v1.Inference/Embed", *call->record_);
+  call->caller_ = std::move(caller);
+  call->self_ = call;
+  return call;
+}
+
+EmbedCall::EmbedCall(const Shared& shared, grpc::CallbackServerContext& context,
+                     v1::EmbedResponse& response)
+    : shared_(shared), context_(context), response_(response) {
+  shared_.calls.open();
+}
+
+void EmbedCall::start(const v1::EmbedRequest& request) {
+  if (const absl::Status status = begin(request); !status.ok()) {
+    return finish(status);
+  }
+  write_pending();  // inputs may have ended before the run was there
+}
+
+absl::Status EmbedCall::begin(const v1::EmbedRequest& message) {
+  TESSERA_ASSIGN_OR_RETURN(EmbeddingRequest request, parse_embed_request(message));
+  TESSERA_RETURN_IF_ERROR(check_model(shared_.service, request.model));
+  const int64_t values = request.dimensions.value_or(shared_.service.engine().config().hidden);
+  const int64_t bytes =
+      static_cast<int64_t>(request.inputs.size()) * (values * int64_t{sizeof(float)} + 16);
+  if (std::cmp_greater(bytes, kMaxAnswerBytes)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("inputs: their embeddings have ", bytes, " bytes, a message has at most ",
+                     kMaxAnswerBytes, ": send fewer inputs, or ask for fewer dimensions"));
+  }
+  model_ = answered_name(shared_.service, request.model);
+  request.each.deadline = deadline_of(context_);
+  TESSERA_ASSIGN_OR_RETURN(request.each.queue_timeout, queue_timeout_of(context_));
+  request.each.caller = caller_;
+  request.each.record = record_;
+  TESSERA_ASSIGN_OR_RETURN(
+      std::unique_ptr<EmbeddingRun> run,
+      EmbeddingRun::begin(shared_.service, std::move(request), [weak = weak_from_this()] {
+        if (auto call = weak.lock()) {
+          StreamWriter& writer = call->shared_.writer;
+          writer.post(std::move(call));
+        }
+      }));
+  const std::lock_guard lock(mutex_);
+  run_ = std::move(run);
+  return absl::OkStatus();
+}
+
+// Called by the thread that has started the call and by the writer's. The one that sees the end
+// finishes the call.
+void EmbedCall::write_pending() {
+  absl::Status status;
+  std::unique_ptr<EmbeddingRun> ended;  // its destructor cancels what still runs
+  {
+    const std::lock_guard lock(mutex_);
+    if (finished_ || run_ == nullptr) {
+      return;
+    }
+    if (cancelled_) {
+      status = absl::CancelledError("the client has cancelled the call");
+    } else {
+      const absl::StatusOr<bool> complete = run_->advance();
+      if (complete.ok() && !*complete) {
+        return;
+      }
+      status = complete.status();
+      if (status.ok()) {
+        fill_response(*run_);
+      }
+    }
+    finished_ = true;
+    ended = std::move(run_);
+  }
+  ended.reset();
+  end(status);
+}
+
+void EmbedCall::fill_response(const EmbeddingRun& run) {
+  for (std::size_t i = 0; i < run.size(); ++i) {
+    const std::span<const float> values = run.embedding(i);
+    response_.add_embeddings()->mutable_values()->Assign(values.begin(), values.end());
+  }
+  response_.set_model(model_);
+  response_.set_prompt_tokens(run.prompt_tokens());
+  response_.set_cached_tokens(run.cached_tokens());
+}
+
+void EmbedCall::finish(const absl::Status& status) {
+  {
+    const std::lock_guard lock(mutex_);
+    finished_ = true;
+  }
+  end(status);
+}
+
+void EmbedCall::end(const absl::Status& status) {
+  end_code_ = status.code();
+  add_retry(context_, status);
+  Finish(to_grpc(status));
+}
+
+void EmbedCall::OnCancel() {
+  {
+    const std::lock_guard lock(mutex_);
+    cancelled_ = true;
+  }
+  shared_.writer.post(shared_from_this());
+}
+
+void EmbedCall::OnDone() {
+  log_access(*record_, absl::StatusCodeToString(end_code_),
+             end_code_ != absl::StatusCode::kCancelled);
+  shared_.calls.close();
+  self_.reset();
+}
+
+}  // namespace tessera

@@ -1,0 +1,156 @@
+#include "server/http/openapi.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <nlohmann/json.hpp>
+
+#include "kernels/check.h"
+#include "server/anthropic/messages_request.h"
+#include "server/http/endpoints/log_level.h"
+#include "server/http/replies.h"
+#include "server/http/route_table.h"
+#include "server/openai/embeddings_request.h"
+#include "server/openai/error.h"
+#include "server/openai/recorded_fields.h"
+#include "server/openai/request.h"
+#include "server/print_json.h"
+#include "server/responses/responses_request.h"
+
+namespace tessera {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+template <auto parse>
+absl::Status status_of_parse(std::string_view body) {
+  return parse(body).status();
+}
+
+constexpr std::string_view kChatSample =
+    R"({"messages":[{"role":"user","content":"a"}],"seed":1,
+        "stream":true,"stream_options":{},"cache":{},"prompt_logprobs":null,"min_tokens":0,"kv_floor":1})";
+constexpr std::string_view kMessagesSample =
+    R"({"messages":[{"role":"user","content":"a"}],"max_tokens":1,"cache":{}})";
+
+constexpr RouteBody kBodies[] = {
+    {"/v1/completions", status_of_parse<parse_completion_request>,
+     R"({"prompt":"a","seed":1,"logprobs":0,"best_of":1,"stream":true,
+         "stream_options":{},"cache":{},"min_tokens":0,"kv_floor":1})"},
+    {"/v1/chat/completions", status_of_parse<parse_chat_request>, kChatSample},
+    {"/apply-template", status_of_parse<parse_chat_request>, kChatSample},
+    {"/v1/responses", status_of_parse<parse_responses_request>,
+     R"({"input":"a","stream":true,"stream_options":{},"cache":{},"text":{},"reasoning":{}})"},
+    {"/v1/messages", status_of_parse<parse_messages_request>, kMessagesSample},
+    {"/v1/messages/count_tokens", status_of_parse<parse_count_tokens_request>,
+     R"({"messages":[{"role":"user","content":"a"}]})"},
+    {"/v1/embeddings", status_of_parse<parse_embeddings_request>,
+     R"({"input":"a","dimensions":1,"cache":{}})"},
+    {"/embeddings", status_of_parse<parse_embeddings_request>,
+     R"({"input":"a","dimensions":1,"cache":{}})"},
+    {"/v1/log-level", status_of_parse<parse_log_level_request>, R"({"level":"info"})"},
+    {"/tokenize", status_of_parse<parse_tokenize_request>, R"({"prompt":"a"})"},
+    {"/detokenize", status_of_parse<parse_detokenize_request>, R"({"tokens":[1]})"},
+};
+
+// Returns: true if `status` is the error of that field.
+bool refuses(const absl::Status& status, const std::string& field) {
+  return !status.ok() && Json::parse(print_error(status)).at("error").at("param") == field;
+}
+
+Json schema_of(const RouteBody& body) {
+  RecordedFields recorded;
+  const absl::Status parsed = body.parse(body.sample);
+  TESSERA_CHECK(parsed.ok(), "the sample of a route's body is refused");
+  Json schema = recorded.schema();
+  Json required = Json::array();
+  const Json sample = Json::parse(body.sample);
+  for (const auto& [name, value] : sample.items()) {
+    Json without = sample;
+    without.erase(name);
+    if (refuses(body.parse(print_json(without)), name)) {
+      required.push_back(name);
+    }
+  }
+  if (!required.empty()) {
+    schema["required"] = std::move(required);
+  }
+  return schema;
+}
+
+Json operation_of(const Route& route) {
+  Json operation = {{"operationId", fmt::format("{} {}", route.method, route.path)}};
+  if (route.access == Access::open) {
+    operation["security"] = Json::array();
+  }
+  if (route.path.ends_with('*')) {
+    operation["parameters"] = Json::array(
+        {{{"name", "name"}, {"in", "path"}, {"required", true}, {"schema", {{"type", "string"}}}}});
+  }
+  const auto body = std::find_if(std::begin(kBodies), std::end(kBodies), [&](const RouteBody& one) {
+    return route.method == "POST" && one.path == route.path;
+  });
+  if (body != std::end(kBodies)) {
+    operation["requestBody"] = {
+        {"required", true}, {"content", {{"application/json", {{"schema", schema_of(*body)}}}}}};
+  }
+  operation["responses"] = {{"200", {{"description", "the answer"}}},
+                            {"default", {{"$ref", "#/components/responses/error"}}}};
+  return operation;
+}
+
+std::string in_lower_case(std::string_view text) {
+  std::string out(text);
+  std::transform(out.begin(), out.end(), out.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return out;
+}
+
+Json components() {
+  const Json text = {{"type", "string"}};
+  const Json maybe_text = {{"type", {"string", "null"}}};
+  const Json error = {
+      {"type", "object"},
+      {"properties",
+       {{"message", text}, {"type", text}, {"param", maybe_text}, {"code", maybe_text}}}};
+  const Json schema = {{"type", "object"}, {"properties", {{"error", error}}}};
+  return {{"securitySchemes",
+           {{"bearer", {{"type", "http"}, {"scheme", "bearer"}}},
+            {"key", {{"type", "apiKey"}, {"in", "header"}, {"name", "x-api-key"}}}}},
+          {"responses",
+           {{"error",
+             {{"description", "an error"},
+              {"content", {{"application/json", {{"schema", schema}}}}}}}}}};
+}
+
+}  // namespace
+
+std::span<const RouteBody> route_bodies() {
+  return kBodies;
+}
+
+HttpReply answer_openapi() {
+  static const std::string description = print_openapi();
+  return json_reply(description);
+}
+
+std::string print_openapi() {
+  Json paths = Json::object();
+  for (const Route& route : kRoutes) {
+    std::string path(route.path);
+    if (path.ends_with('*')) {
+      path.replace(path.size() - 1, 1, "{name}");
+    }
+    paths[path][in_lower_case(route.method)] = operation_of(route);
+  }
+  return print_json(
+      {{"openapi", "3.1.0"},
+       {"info", {{"title", "tessera-server"}, {"version", TESSERA_VERSION}}},
+       {"security", Json::array({Json{{"bearer", Json::array()}}, Json{{"key", Json::array()}}})},
+       {"paths", std::move(paths)},
+       {"components", components()}});
+}
+
+}  // namespace tessera
