@@ -31,18 +31,22 @@ absl::Status status_of_parse(std::string_view body) {
 
 constexpr std::string_view kChatSample =
     R"({"messages":[{"role":"user","content":"a"}],"seed":1,
-        "stream":true,"stream_options":{},"cache":{},"prompt_logprobs":null,"min_tokens":0,"kv_floor":1})";
+        "stream":true,"stream_options":{},"cache":{},"prompt_logprobs":null,"min_tokens":0,"kv_floor":1,
+        "truncate_prompt_tokens":1,"dry_sequence_breakers":["a"]})";
 constexpr std::string_view kMessagesSample =
-    R"({"messages":[{"role":"user","content":"a"}],"max_tokens":1,"cache":{}})";
+    R"({"messages":[{"role":"user","content":"a"}],"max_tokens":1,"cache":{},
+        "dry_sequence_breakers":["a"]})";
 
 constexpr RouteBody kBodies[] = {
     {"/v1/completions", status_of_parse<parse_completion_request>,
      R"({"prompt":"a","seed":1,"logprobs":0,"best_of":1,"stream":true,
-         "stream_options":{},"cache":{},"min_tokens":0,"kv_floor":1})"},
+         "stream_options":{},"cache":{},"min_tokens":0,"kv_floor":1,
+         "truncate_prompt_tokens":1,"dry_sequence_breakers":["a"]})"},
     {"/v1/chat/completions", status_of_parse<parse_chat_request>, kChatSample},
     {"/apply-template", status_of_parse<parse_chat_request>, kChatSample},
     {"/v1/responses", status_of_parse<parse_responses_request>,
-     R"({"input":"a","stream":true,"stream_options":{},"cache":{},"text":{},"reasoning":{}})"},
+     R"({"input":"a","stream":true,"stream_options":{},"cache":{},"text":{},"reasoning":{},
+         "dry_sequence_breakers":["a"]})"},
     {"/v1/messages", status_of_parse<parse_messages_request>, kMessagesSample},
     {"/v1/messages/count_tokens", status_of_parse<parse_count_tokens_request>,
      R"({"messages":[{"role":"user","content":"a"}]})"},

@@ -14,6 +14,7 @@
 #include "server/responses/response_store.h"
 #include "server/responses/responses_printer.h"
 #include "server/responses/responses_request.h"
+#include "server/served_model.h"
 #include "server/service.h"
 #include "server/unique_id.h"
 
