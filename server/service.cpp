@@ -12,6 +12,7 @@
 #include "models/status_macros.h"
 #include "server/access_log.h"
 #include "server/answer_bytes.h"
+#include "server/measured_sink.h"
 #include "server/memory_guard.h"
 #include "server/metrics.h"
 #include "server/openai/error.h"
@@ -22,83 +23,6 @@ namespace tessera {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-// Records metrics of the events that the engine sends to a front end's sink, and counts tokens for
-// the caller. Engine thread only.
-class MeasuredSink final : public EventSink {
- public:
-  struct Args {
-    std::shared_ptr<EventSink> sink;
-    Metrics& metrics;
-    Clock::time_point received;
-    std::shared_ptr<const Caller> caller;
-    std::shared_ptr<RequestRecord> record;  // may be null
-  };
-  explicit MeasuredSink(Args args) : args_(std::move(args)), previous_(args_.received) {}
-
-  void on_prompt_logprobs(const TokenLogprobs& logprobs) override {
-    args_.sink->on_prompt_logprobs(logprobs);
-  }
-  void on_logits(int32_t position, std::span<const float> logits) override {
-    args_.sink->on_logits(position, logits);
-  }
-  void on_embedding(std::span<const float> embedding) override {
-    args_.sink->on_embedding(embedding);
-  }
-  void on_logprobs(const TokenLogprobs& logprobs) override { args_.sink->on_logprobs(logprobs); }
-
-  void on_token(int32_t token) override {
-    const Clock::time_point now = Clock::now();
-    if (first_) {
-      first_token_ = now;
-      args_.metrics.first_token(now - args_.received);
-    } else {
-      args_.metrics.next_token(now - previous_);
-    }
-    if (args_.record != nullptr) {
-      ++args_.record->completion_tokens;
-      args_.record->note_first_token(now);
-    }
-    first_ = false;
-    previous_ = now;
-    args_.sink->on_token(token);
-  }
-
-  void on_finish(const Finish& finish) override {
-    Finish counted = finish;
-    if (counted.reason == FinishReason::cancelled && *stopped_by_text) {
-      counted.reason = FinishReason::stop;
-    }
-    const Clock::time_point now = Clock::now();
-    const auto since_first = first_ ? std::nullopt : std::optional(now - first_token_);
-    args_.metrics.finished(counted, now - args_.received, since_first);
-    args_.metrics.tenant_finished(args_.caller->tenant.name, counted);
-    args_.caller->meter->charge(finish.completion_tokens);
-    if (args_.record != nullptr) {
-      record_finish(finish);
-    }
-    args_.sink->on_finish(finish);
-  }
-
-  const std::shared_ptr<std::atomic<bool>> stopped_by_text =
-      std::make_shared<std::atomic<bool>>(false);
-
- private:
-  // Only this thread writes these two numbers.
-  void record_finish(const Finish& finish) {
-    RequestRecord& record = *args_.record;
-    record.cached_tokens = std::max<int64_t>(record.cached_tokens, finish.cached_tokens);
-    if (finish.queue_time.has_value()) {
-      const auto us = std::chrono::duration_cast<std::chrono::microseconds>(*finish.queue_time);
-      record.queue_us = std::max<int64_t>(record.queue_us, us.count());
-    }
-  }
-
-  const Args args_;
-  Clock::time_point first_token_;
-  Clock::time_point previous_;
-  bool first_ = true;
-};
 
 // Caller of requests without one.
 std::shared_ptr<const Caller> anyone() {
