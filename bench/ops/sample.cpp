@@ -18,9 +18,9 @@ struct SampleWay {
 
 // Inside a JSON string nearly all tokens are allowed, between its parts a few.
 constexpr SampleWay kWays[] = {{"greedy", {.temperature = 0}},     {"temperature", {}},
-                         {"top_k 50", {.top_k = 50}},        {"top_p 0.95", {.top_p = 0.95f}},
-                         {"dense mask", {}, ~uint32_t{1}},   {"half mask", {}, 0x9ac35b16u},
-                         {"thin mask", {}, uint32_t{1} << 7}};
+                               {"top_k 50", {.top_k = 50}},        {"top_p 0.95", {.top_p = 0.95f}},
+                               {"dense mask", {}, ~uint32_t{1}},   {"half mask", {}, 0x9ac35b16u},
+                               {"thin mask", {}, uint32_t{1} << 7}};
 
 // Rows of one call and its operands. Logits are normal with a standard deviation of 3; top_p 0.95
 // keeps about a twelfth of them.

@@ -183,9 +183,7 @@ class RowChoice {
     return highest[count - 1];
   }
 
-  uint32_t octaves(Entry entry) const {
-    return octaves_of(entry.logit, best_, row_.temperature);
-  }
+  uint32_t octaves(Entry entry) const { return octaves_of(entry.logit, best_, row_.temperature); }
   bool more_typical(Entry a, Entry b) const {
     const uint32_t a_key = typical_key(octaves(a), mean_);
     const uint32_t b_key = typical_key(octaves(b), mean_);
@@ -328,7 +326,7 @@ class RowChoice {
   const uint32_t* mask_;
   RowScratch scratch_;
   const RowPasses& passes_;
-  float best_ = 0;  // highest logit of the allowed tokens
+  float best_ = 0;     // highest logit of the allowed tokens
   uint32_t mean_ = 0;  // octaves, of typical sampling
 };
 
