@@ -11,6 +11,14 @@
 #include "server/openai/error.h"
 
 namespace tessera {
+namespace {
+
+// Returns: whether the bytes begin inside a character, which a token before them began.
+bool continues_character(std::string_view bytes) {
+  return !bytes.empty() && (static_cast<unsigned char>(bytes.front()) & 0xc0) == 0x80;
+}
+
+}  // namespace
 
 Choice::Choice(Args args)
     : service_(args.service),
@@ -64,6 +72,7 @@ void Choice::expect_prompt_logprobs(std::span<const int32_t> ids, std::string_vi
     } else {
       token.text = special && !keep_special_ ? "" : bytes;
     }
+    token.offset -= continues_character(token.text) ? 1 : 0;
     offset += count_characters(token.text);
     token.text = ids_as_text_ ? token.token.bytes : std::move(token.text);
     prompt_.push_back(std::move(token));
@@ -111,7 +120,7 @@ void Choice::take_token(const TokenQueue::Token& token) {
   if (logprobs_) {
     ChosenToken& made = text.tokens.emplace_back(chosen(token));
     made.text = service_.tokenizer().token_bytes(token.id, keep_special_);
-    made.offset = characters_;
+    made.offset = characters_ - (continues_character(made.text) ? 1 : 0);
     characters_ += count_characters(made.text);
     made.text = ids_as_text_ ? made.token.bytes : std::move(made.text);
   }
