@@ -16,7 +16,7 @@ struct Candidate {
   int32_t tenant = 0;
   int32_t share = 1;
   int64_t clock = 0;  // of the tenant, in virtual time, see TenantClock
-  // Slots that it leaves free while others run: they are held for tenants that are behind.
+  // Free slots that it may not take while others run: they are held for tenants behind its own.
   int32_t slots_held = 0;
   int64_t start = 0;     // place of the sequence, in virtual time
   int64_t order = 0;     // order within the tenant, see order_of

@@ -122,7 +122,7 @@ class Sequence {
   int64_t start() const { return start_; }
   void set_start(int64_t start) { start_ = start; }
   int64_t clock() const { return clock_; }  // of its tenant, before the step
-  // slots_held: slots that it leaves free for tenants that are behind its own.
+  // slots_held: see Candidate.
   void set_clock(int64_t clock, int32_t slots_held) {
     clock_ = clock;
     slots_held_ = slots_held;
