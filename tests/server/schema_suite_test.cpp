@@ -94,8 +94,8 @@ void say_defaults(Json& schema) {
   }
 }
 
-// Returns: the same value with whole numbers as integers; if `turned`, the members of objects are in
-// reverse order.
+// Returns: the same value with whole numbers as integers. If `turned`, the members of objects are
+// in reverse order.
 Json respelled(const Json& value, bool turned) {
   if (value.is_number_float() && value == value.get<int64_t>()) {
     return value.get<int64_t>();
