@@ -12,9 +12,9 @@ namespace tessera {
 // DRY, "don't repeat yourself": a penalty for tokens that would continue a repetition. It is the
 // sampler of llama-server's options dry_*, which text-generation-webui introduced in its pull
 // request 5677. If the last `length` tokens stood in the text before, the token that followed them
-// there loses dry_multiplier * dry_base^(length - dry_allowed_length), from dry_allowed_length on.
-// A repetition ends at a token of dry_sequence_breakers. Only the last dry_penalty_last_n tokens
-// count, of prompt and completion together.
+// there gets a penalty: dry_multiplier * dry_base^(length - dry_allowed_length). Shorter matches
+// than dry_allowed_length have none. A repetition ends at a token of dry_sequence_breakers. Only
+// the last dry_penalty_last_n tokens count, of prompt and completion together.
 class DryPenalty {
  public:
   DryPenalty() : lengths_(kMaxDryTokens) {}

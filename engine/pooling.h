@@ -9,7 +9,8 @@
 
 namespace tessera {
 
-// Which hidden states of a prompt become its embedding. A hidden state is the final norm's output.
+// Selects the hidden states of a prompt that become its embedding. A hidden state is the final
+// norm's output.
 enum class Pooling : uint8_t {
   last,  // of the last token, which alone has read the whole prompt in a causal model
   mean,  // the mean over all tokens

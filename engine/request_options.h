@@ -17,8 +17,8 @@ namespace tessera {
 // the protobuf message, the checks and the bytes between ranks all follow visit_options().
 
 // Sampling parameters. Defaults are those of OpenAI's API and vLLM, and so is the order in which
-// the fields are applied: min_tokens, bad_words, logit_bias, penalties, allowed_token_ids,
-// temperature, min_p, top_k, top_p, typical_p.
+// the fields are applied: min_tokens, bad_words, logit_bias, penalties, DRY,
+// allowed_token_ids, temperature, min_p, top_k, top_p, typical_p.
 struct SamplingParams {
   struct Bias {
     int32_t token = 0;
@@ -41,8 +41,9 @@ struct SamplingParams {
   // Report the chosen token's log probability, and this number of the likeliest tokens.
   std::optional<int32_t> top_logprobs;
   std::optional<int32_t> prompt_logprobs;  // the same for each prompt token except the first
-  // Locally typical sampling (Meister et al. 2022, section 5): of the tokens that are left, those
-  // whose surprise is nearest to its mean and that together reach this probability.
+  // Locally typical sampling (Meister et al. 2022, section 5). Of the tokens that are left, it
+  // keeps the fewest that together reach this probability. Those whose surprise is nearest to the
+  // mean come first.
   float typical_p = 1;
   std::vector<int32_t> allowed_token_ids;  // no others are generated; empty: all
   // Sequences of tokens, none of them empty, that are not generated: the last token of one is
@@ -51,7 +52,7 @@ struct SamplingParams {
   // DRY (engine/dry_penalty.h), with the names and defaults of llama-server. 0: off.
   float dry_multiplier = 0;
   float dry_base = 1.75f;
-  int32_t dry_allowed_length = 2;   // longest repetition without a penalty
+  int32_t dry_allowed_length = 2;   // shortest repetition with a penalty
   int32_t dry_penalty_last_n = -1;  // tokens that are searched; -1: kMaxDryTokens
   // Tokens that no repetition contains: a bit for each of the vocabulary, as in a mask of
   // kernels/sampling.h; empty: none.

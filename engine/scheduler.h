@@ -16,7 +16,7 @@ struct Candidate {
   int32_t tenant = 0;
   int32_t share = 1;
   int64_t clock = 0;  // of the tenant, in virtual time, see TenantClock
-  // Slots that it leaves free while others run: they are held for tenants that are behind.
+  // Free slots that it may not take while others run: they are held for tenants behind its own.
   int32_t slots_held = 0;
   int64_t start = 0;     // place of the sequence, in virtual time
   int64_t order = 0;     // order within the tenant, see order_of
@@ -139,8 +139,8 @@ struct SchedulerLimits {
 //      all known tokens of the sequence, uncompressed, besides the pages promised to running
 //      sequences: their known tokens and one more group each. The first sequence that does not fit
 //      ends admission, so no sequence overtakes it. A sequence whose next prefix block another one
-//      is computing waits for that one and delays no other. So does one for which only slots are
-//      free that are held for another tenant (Candidate::slots_held).
+//      is computing waits for that one and delays no other. A sequence also waits, and delays no
+//      other, if all free slots are held for other tenants (Candidate::slots_held).
 //
 // While a tenant has running sequences, the prefills of a tenant that is ahead of it take at most
 // their share of `max_step_tokens`, and the step is shorter. So the prompts of one tenant, however

@@ -122,7 +122,7 @@ class Sequence {
   int64_t start() const { return start_; }
   void set_start(int64_t start) { start_ = start; }
   int64_t clock() const { return clock_; }  // of its tenant, before the step
-  // slots_held: slots that it leaves free for tenants that are behind its own.
+  // slots_held: see Candidate.
   void set_clock(int64_t clock, int32_t slots_held) {
     clock_ = clock;
     slots_held_ = slots_held;
@@ -157,8 +157,11 @@ class Sequence {
   bool uses_prefix_cache() const { return cache_.use; }
   const EngineRequest::Cache& cache() const { return cache_; }
   // Returns: maximum number of first tokens that it may take from the prefix cache. Later tokens
-  // must be computed: the event sink has yet to receive their logits, the embedding needs their
-  // hidden states, the policy scores their queries, or the residual buffer needs them unquantised.
+  // must be computed for one of these reasons:
+  // - the event sink has yet to receive their logits,
+  // - the embedding needs their hidden states,
+  // - the policy scores their queries,
+  // - the residual buffer needs them unquantised.
   int32_t max_cached_tokens() const;
   // Returns: maximum number of its first tokens that it may insert into the prefix cache.
   // - A policy that is not private: all tokens. With dense newest tokens (KvPolicy::newest_dense)

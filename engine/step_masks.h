@@ -14,8 +14,8 @@
 namespace tessera {
 
 // The token masks of a step's constrained sequences. The leader asks their grammars, and all ranks
-// get the same bits. Several threads fill masks at once: those of the stream if the backend
-// computes on the host, else threads of its own, while the device computes. Its memory is allocated
+// get the same bits. Several threads fill masks at once. A host backend lends those of its stream;
+// beside a device, threads of its own fill masks while the device computes. Its memory is allocated
 // once, for the largest step.
 class StepMasks {
  public:

@@ -33,11 +33,11 @@ inline constexpr int64_t kVirtualToken = int64_t{1} << 16;
 // places move behind its clock. So it may preempt them (Scheduler), for slots and for pages.
 //
 // A client that receives the end of its answer sends the next request a moment later. If a tenant
-// that is ahead took the slot meanwhile, it would be preempted at once, and what it had computed of
-// its prompt would be lost. So the slot is *held* for the tenant whose request ended, for some
-// steps: anticipation, as in disk scheduling (Iyer and Druschel, "Anticipatory scheduling", SOSP
-// 2001). An answer of n tokens holds its slot for n / kTokensOfHeldStep steps, at most
-// kMaxHeldSteps. So a tenant that does not return wastes at most that part of its slots' steps.
+// that is ahead took the slot meanwhile, it would be preempted at once. The computed part of its
+// prompt would be lost. So the slot is *held* for some steps for the tenant whose request ended.
+// Disk schedulers call this anticipation (Iyer and Druschel, "Anticipatory scheduling", SOSP 2001).
+// An answer of n tokens holds its slot for n / kTokensOfHeldStep steps, at most kMaxHeldSteps. So a
+// tenant that does not return wastes at most 1 / kTokensOfHeldStep of its slots' steps.
 //
 // No starvation: places never move back, except that a tenant's own better priorities take them.
 // Another tenant gets before a given place only while its clock is behind by the lead, and each

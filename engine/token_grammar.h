@@ -7,8 +7,9 @@
 namespace tessera {
 
 // The grammar of one sample: which tokens may come next. It knows token ids and masks only. The
-// leader alone has one, and one thread at a time calls it: its engine thread, or one that fills
-// masks for it (StepMasks). So a token's work belongs into fill(). Calls may allocate.
+// leader alone has one. One thread at a time calls it: the engine thread, or a thread that fills
+// masks (StepMasks). Those run in parallel, so the work for a token belongs into fill(). Calls may
+// allocate.
 class TokenConstraint {
  public:
   virtual ~TokenConstraint() = default;

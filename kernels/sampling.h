@@ -18,8 +18,9 @@ namespace tessera {
 //   4. Logits of at least best + min_logit are kept. The `top_k` best of these remain. Then the
 //      fewest best of these remain that together weigh `top_p` of their total. Tokens rank by
 //      logit; among equal logits, the lower id comes first. Then the fewest most typical of these
-//      remain that together weigh `typical_p` of their total. Tokens rank by how near their
-//      surprise, -log2 of the probability, is to its mean (typical_key); then by id.
+//      remain that together weigh `typical_p` of their total. Tokens rank by
+//      the distance of their surprise, -log2 of the probability, from its mean (typical_key); then
+//      by id.
 //   5. The kept tokens form a line in order of ids, each as wide as its weight. The drawn token
 //      is the one that contains the point draw / 2^64 of the line.
 //

@@ -72,7 +72,7 @@ class Transformer {
   virtual int32_t max_logits_rows() const = 0;
 
   // Computes the hidden states of some tokens of the last forward(): the residual stream after the
-  // final norm, which embeddings are made of. With ranks it is equal on each of them.
+  // final norm, which embeddings are made of. With several ranks, each has the same result.
   // rows: as in logits()
   // Returns: [rows, hidden], in the backend's memory until the next call of hidden() or logits();
   // enqueued on the stream, not waited for

@@ -50,12 +50,13 @@ struct GenerateRequest : RequestOptions {
   std::optional<uint64_t> seed;  // none: a new one each time; with `deterministic`, a fixed one
   std::optional<int32_t> max_tokens;  // none: as many as the context has room for; 0: prefill only
   std::vector<std::string> stop;      // not part of the returned text, unless `include_stop`
-  bool include_stop = false;          // what ended the text is part of it: also a stop token's text
-  // Tokens of the prompt that are kept, the last ones, after its BOS; kTruncateToFit: as many as
-  // leave room for max_tokens (at most half of the context). None: all.
+  bool include_stop = false;          // the stop string, or the stop token's text, is part of it
+  // Number of the prompt's last tokens that are kept; a BOS at the beginning counts and stays.
+  // kTruncateToFit: as many as leave room for max_tokens, or for half of the context if that is
+  // less. None: all.
   std::optional<int32_t> truncate_prompt;
   // Texts that are not generated, and texts at which a repetition ends for DRY (none: "\n", ":",
-  // '"' and "*"). The service makes the tokens of SamplingParams of them.
+  // '"' and "*"). The service converts them to the tokens of SamplingParams.
   std::vector<std::string> bad_texts;
   std::optional<std::vector<std::string>> breakers;
   bool keep_special = false;               // prints special tokens

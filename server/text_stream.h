@@ -16,7 +16,7 @@ class TextStream {
   TextStream(const Tokenizer& tokenizer, Detokenizer::Options options,
              std::vector<std::string> stop, bool include_stop = false);
 
-  // True if what ends the text is part of it.
+  // True if the stop string, or the stop token's text, is part of the text.
   bool includes_stop() const { return include_stop_; }
 
   // Returns: the text that is final now; nothing once stopped() is true.

@@ -12,7 +12,8 @@ namespace tessera {
 
 // Sampling parameters that clients write as texts, as the tokens that the engine expects.
 
-// Returns: the token sequences of bad_words: of each text alone, and after a space.
+// Returns: the token sequences of bad_words, without duplicates: each text alone, and after
+// a space.
 // Errors: InvalidArgument with the field if a text has no token.
 absl::StatusOr<std::vector<std::vector<int32_t>>> words_of(const Tokenizer& tokenizer,
                                                            const std::vector<std::string>& texts);

@@ -40,9 +40,9 @@ class CudaStream {
   cudaStream_t handle() const { return handle_; }
 
   // Copies a plan (host memory, not owned) to the device.
-  // Returns: a device address that is valid for kernels launched before another kPlanBytes / 2 of
-  // plans, also if a wait comes between, and until the next step; null for 0 bytes. Synchronizes
-  // first if plans since the last wait fill kPlanBytes / 2.
+  // Returns: a device address; null for 0 bytes. It is valid for kernels that are launched before
+  // another kPlanBytes / 2 of plans and before the next step, also if a wait comes between.
+  // Synchronizes first if plans since the last wait fill kPlanBytes / 2.
   // Errors: aborts if the plan is larger than kPlanBytes / 4.
   const void* mirror(const void* plan, size_t bytes);
 

@@ -8,9 +8,9 @@
 
 namespace tessera {
 
-// Encoding with a codebook. The scale of least squared error has no closed form, so it is found as
-// in k-means: codes for a scale, then the scale of least squared error for these codes. The first
-// scale is that of a normal distribution.
+// Encoding with a codebook. The scale of least squared error has no closed form. An iteration as in
+// k-means finds it: codes for a scale, then the scale of least squared error for these codes. The
+// first scale is that of a normal distribution.
 //
 // Every instruction set compiles this with its own flags, under a type `Isa` of its own and without
 // contraction of a * b + c. Sums have 8 lanes: lane j adds channels j, j + 8, ..., and the lanes

@@ -45,9 +45,9 @@ inline constexpr int32_t kAttentionTile = kKvGroup;  // tokens of one step of th
 // therefore unpack a whole line in place. Sub-lines beyond head_dim are present, as codes 0.
 //
 // With 3 bits, 8 sub-lines share a unit of 3 lines. Sub-lines 2i and 2i + 1 of a unit are bits 0 to
-// 2 and 3 to 5 of line i. The free bits 6 and 7 hold the last two: sub-line 6 + j has its lower two
-// bits in line j and its highest bit, 6 + j, in line 2. A mask and at most one shift therefore
-// unpack six of the eight. Units are whole.
+// 2 and 3 to 5 of line i. The free bits 6 and 7 hold the last two sub-lines. Sub-line 6 + j has its
+// lower two bits in line j. Its highest bit is bit 6 + j of line 2. A mask and at
+// most one shift therefore unpack six of the eight. Units are whole.
 //
 // Sparse. A tile's keys (values) are token-major: the kept channels of its 16 tokens in ascending
 // order of channels, the same number of bytes for each token. Behind them are 16 bitmaps in whole

@@ -15,7 +15,7 @@ inline constexpr int64_t kMaxSchemaRepeats = 10'000;   // a bound of lengths and
 
 // Makes a JSON schema (draft 2020-12) ready for the grammar compiler, which ignores some keywords.
 // Every text that the grammar of the result accepts is valid under `schema`. A keyword for which
-// this cannot be promised is refused; a `format` is followed in its notation alone. An object
+// this cannot be promised is refused. Of a `format` only the notation is checked. An object
 // allows unnamed properties only if the schema says so (`additionalProperties`), or if it names
 // none at all; an array likewise.
 // Returns: the schema as JSON text, its properties in their order.

@@ -44,7 +44,7 @@ constexpr int64_t kStepTime = 200'000'000;
 // A grammar is refused if random tokens that follow it take longer than this on average.
 constexpr int64_t kMeanStepTime = 1'000'000;
 constexpr int kTriedSteps = 64;
-// One part in so many of the time to compile is left to free what was made of a slow grammar.
+// The compile time divided by this number is left to free the memory of a slow grammar.
 constexpr int64_t kLeftToEnd = 10;
 
 constexpr int kWhitespace =

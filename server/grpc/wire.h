@@ -24,7 +24,7 @@ struct GenerateCallRequest {
   int32_t best_of = 1;             // >= n: sequences that are generated
   bool logprobs = false;           // of generated tokens, are sent
   bool prompt_logprobs = false;    // likewise
-  bool prompt_ids = false;         // of the prompt are sent, if there are no log probabilities
+  bool prompt_ids = false;         // the prompt's ids are sent, without log probabilities
   std::string model{};             // empty: the served model
   std::optional<ToolUse> tools{};  // of a chat
   bool reasoning = true;           // a chat's thoughts are sent

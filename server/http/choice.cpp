@@ -11,14 +11,11 @@
 #include "server/finish_status.h"
 
 namespace tessera {
-
 namespace {
 
-// Returns: the character of which a token has the first byte, if `before` characters began before
-// it. A token may begin inside a character.
-int64_t offset_of(std::string_view token, int64_t before) {
-  const bool inside = !token.empty() && before > 0 && count_characters(token.substr(0, 1)) == 0;
-  return inside ? before - 1 : before;
+// Returns: whether the bytes begin inside a character, which a token before them began.
+bool continues_character(std::string_view bytes) {
+  return !bytes.empty() && (static_cast<unsigned char>(bytes.front()) & 0xc0) == 0x80;
 }
 
 }  // namespace
@@ -64,7 +61,7 @@ void Choice::expect_prompt_logprobs(std::span<const int32_t> ids, std::string_vi
   int64_t offset = 0;
   bool begun = !tokenizer.strips_leading_space();
   for (const int32_t id : ids) {
-    ChosenToken token{.token = text_of({id, 0}), .first = prompt_.empty()};
+    ChosenToken token{.token = text_of({id, 0}), .offset = offset, .first = prompt_.empty()};
     const std::string bytes = tokenizer.token_bytes(id, /*keep_special=*/true);
     const bool special = tokenizer.is_special(id);
     const bool spaced = bytes.starts_with(' ') && (!begun || !prompt.starts_with(bytes));
@@ -75,7 +72,7 @@ void Choice::expect_prompt_logprobs(std::span<const int32_t> ids, std::string_vi
     } else {
       token.text = special && !keep_special_ ? "" : bytes;
     }
-    token.offset = offset_of(token.text, offset);
+    token.offset -= continues_character(token.text) ? 1 : 0;
     offset += count_characters(token.text);
     token.text = ids_as_text_ ? token.token.bytes : std::move(token.text);
     prompt_.push_back(std::move(token));
@@ -123,7 +120,7 @@ void Choice::take_token(const TokenQueue::Token& token) {
   if (logprobs_) {
     ChosenToken& made = text.tokens.emplace_back(chosen(token));
     made.text = service_.tokenizer().token_bytes(token.id, keep_special_);
-    made.offset = offset_of(made.text, characters_);
+    made.offset = characters_ - (continues_character(made.text) ? 1 : 0);
     characters_ += count_characters(made.text);
     made.text = ids_as_text_ ? made.token.bytes : std::move(made.text);
   }

@@ -16,16 +16,16 @@ bool is_read_coding(std::string_view coding);
 // Returns: true if the body is compressed. Requires: is_read_coding.
 bool is_compressed(std::string_view coding);
 
-// Why a compressed body is not read.
+// The reason that a compressed body is refused, with the HTTP status.
 struct NotInflated {
   int status = 400;
   std::string reason;
 };
 
-// Inflates a body of the coding gzip or deflate (RFC 1950 and 1952) in place. Takes time in
-// proportion to the result, of at most `max_bytes`. take_room: called before the result grows, with
-// its bytes; false: they are not to be had.
-// Returns: nothing if the body is inflated.
+// Inflates a body of the coding gzip (RFC 1952) or deflate (RFC 1950) in place. Takes time in
+// proportion to the result, which has at most `max_bytes`. take_room: called with the bytes of
+// the result before it grows; false if no memory is left for them.
+// Returns: nothing if the body is inflated, otherwise the reason.
 std::optional<NotInflated> inflate_body(std::string& body, std::size_t max_bytes,
                                         const std::function<bool(std::size_t)>& take_room);
 

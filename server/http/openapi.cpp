@@ -4,7 +4,10 @@
 
 #include <algorithm>
 #include <cctype>
+#include <iterator>
 #include <nlohmann/json.hpp>
+#include <set>
+#include <string>
 
 #include "kernels/check.h"
 #include "server/anthropic/messages_request.h"
@@ -56,6 +59,9 @@ constexpr RouteBody kBodies[] = {
      R"({"input":"a","dimensions":1,"cache":{}})"},
     {"/v1/log-level", status_of_parse<parse_log_level_request>, R"({"level":"info"})"},
     {"/tokenize", status_of_parse<parse_tokenize_request>, R"({"prompt":"a"})"},
+    {"/tokenize", status_of_parse<parse_tokenize_request>, R"({"content":"a"})"},
+    {"/tokenize", status_of_parse<parse_tokenize_request>,
+     R"({"messages":[{"role":"user","content":"a"}]})"},
     {"/detokenize", status_of_parse<parse_detokenize_request>, R"({"tokens":[1]})"},
 };
 
@@ -64,20 +70,32 @@ bool refuses(const absl::Status& status, const std::string& field) {
   return !status.ok() && Json::parse(print_error(status)).at("error").at("param") == field;
 }
 
-Json schema_of(const RouteBody& body) {
+// Returns: true if each form of the route's body needs the field.
+bool needed(std::string_view path, const std::string& field) {
+  return std::all_of(std::begin(kBodies), std::end(kBodies), [&](const RouteBody& body) {
+    Json without = Json::parse(body.sample);
+    without.erase(field);
+    return body.path != path || refuses(body.parse(print_json(without)), field);
+  });
+}
+
+Json schema_of(std::string_view path) {
   RecordedFields recorded;
-  const absl::Status parsed = body.parse(body.sample);
-  TESSERA_CHECK(parsed.ok(), "the sample of a route's body is refused");
-  Json schema = recorded.schema();
-  Json required = Json::array();
-  const Json sample = Json::parse(body.sample);
-  for (const auto& [name, value] : sample.items()) {
-    Json without = sample;
-    without.erase(name);
-    if (refuses(body.parse(print_json(without)), name)) {
-      required.push_back(name);
+  std::set<std::string> names;
+  for (const RouteBody& body : kBodies) {
+    if (body.path == path) {
+      const absl::Status parsed = body.parse(body.sample);
+      TESSERA_CHECK(parsed.ok(), "the sample of a route's body is refused");
+      const Json sample = Json::parse(body.sample);
+      for (const auto& [name, value] : sample.items()) {
+        names.insert(name);
+      }
     }
   }
+  Json schema = recorded.schema();
+  Json required = Json::array();
+  std::copy_if(names.begin(), names.end(), std::back_inserter(required),
+               [&](const std::string& name) { return needed(path, name); });
   if (!required.empty()) {
     schema["required"] = std::move(required);
   }
@@ -98,7 +116,8 @@ Json operation_of(const Route& route) {
   });
   if (body != std::end(kBodies)) {
     operation["requestBody"] = {
-        {"required", true}, {"content", {{"application/json", {{"schema", schema_of(*body)}}}}}};
+        {"required", true},
+        {"content", {{"application/json", {{"schema", schema_of(body->path)}}}}}};
   }
   operation["responses"] = {{"200", {{"description", "the answer"}}},
                             {"default", {{"$ref", "#/components/responses/error"}}}};

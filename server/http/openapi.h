@@ -9,7 +9,7 @@
 namespace tessera {
 
 // The body of a route: the function that parses it, and a body from which that function reads all
-// fields that it knows.
+// fields that it knows. A route has one of these for each form of its body.
 struct RouteBody {
   std::string_view path;
   absl::Status (*parse)(std::string_view body);

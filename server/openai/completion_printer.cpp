@@ -43,7 +43,7 @@ class CompletionPrinter final : public AnswerPrinter {
   const bool continuous_usage_;
 };
 
-// Returns: OpenAI's system_fingerprint: with another one, the same seed may give another text.
+// Returns: OpenAI's system_fingerprint. If it changes, the same seed may give another text.
 std::string fingerprint_of(const Service& service) {
   const std::string parts = fmt::format("{} {} {} {}", TESSERA_VERSION, commit(),
                                         service.model_name(), service.engine().options().kv.name);

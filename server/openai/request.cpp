@@ -142,7 +142,8 @@ absl::Status finish_fields(BodyFields& fields, CompletionRequest& out) {
   return fields.status();
 }
 
-// How a text becomes tokens, by vLLM's and by llama-server's names. Both parse special tokens.
+// Reads the options of a text's conversion to tokens, by vLLM's and by llama-server's names. Both
+// parse special tokens.
 void read_special(BodyFields& fields, PromptOptions& out) {
   out.parse_special = true;
   fields.boolean("add_special_tokens", out.add_bos);

@@ -8,7 +8,7 @@ import zmq
 
 
 class Subscriber:
-    """What a router knows of one replica: the blocks that were stored and not removed."""
+    """A router's view of one replica: the blocks that were stored and not removed."""
 
     def __init__(self, endpoint, binds=False):
         self.blocks = {}  # block: (its parent, its tokens)

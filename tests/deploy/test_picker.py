@@ -51,7 +51,7 @@ def tokens_of(block):
 
 
 class Metrics:
-    """What a picker reads of the replicas, again and again."""
+    """A picker's view of the replicas, read at intervals."""
 
     def __init__(self, servers):
         self.queues, self.used = [0] * len(servers), [0.0] * len(servers)

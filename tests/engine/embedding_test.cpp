@@ -1,4 +1,4 @@
-// Embeddings of prompts: the hidden states that a pooling takes, whatever computes beside them.
+// Embeddings of prompts do not depend on the other sequences of a step.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-"""Which tokens the policies of papers keep of a prompt, computed by kvpress on transformers in f32.
+"""Computes the tokens that policies of papers keep of a prompt, by kvpress on transformers in f32.
 
     pip install kvpress==0.5.5
     python kept_tokens_golden.py ../../models/checkpoints/tessera-tiny ../golden/kept_tokens.json

@@ -28,13 +28,13 @@ EngineRequest full_request() {
                       .top_logprobs = 5,
                       .prompt_logprobs = 0,
                       .typical_p = 0.75f,
-                      .allowed_token_ids = {2, 3},
-                      .bad_words = {{4}, {5, 6}},
+                      .allowed_token_ids = {4, 9, 70},
+                      .bad_words = {{1, 2}, {3}},
                       .dry_multiplier = 0.5f,
                       .dry_base = 2,
                       .dry_allowed_length = 3,
                       .dry_penalty_last_n = 64,
-                      .dry_sequence_breakers = {1, 8}};
+                      .dry_sequence_breakers = {13, 14}};
   request.max_tokens = 11;
   request.stop_ids = {1};
   request.ignore_eos = true;
@@ -69,6 +69,7 @@ TEST(RequestBytes, BringEveryField) {
   ASSERT_EQ(read.sampling.logit_bias.size(), 2u);
   EXPECT_EQ(read.sampling.logit_bias[1].token, 9);
   EXPECT_EQ(read.sampling.prompt_logprobs, 0);
+  EXPECT_EQ(read.sampling.typical_p, 0.75f);
   EXPECT_EQ(read.sampling.allowed_token_ids, written.sampling.allowed_token_ids);
   EXPECT_EQ(read.sampling.bad_words, written.sampling.bad_words);
   EXPECT_EQ(read.sampling.dry_penalty_last_n, 64);

@@ -1,4 +1,5 @@
-// Fields of vLLM and llama-server over HTTP: what they ask the engine for, and what the answer has.
+// Fields of vLLM and llama-server over HTTP: their effect on the engine's request, and on the
+// answer.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <zlib.h>

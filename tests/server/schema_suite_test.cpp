@@ -68,8 +68,8 @@ std::filesystem::path suite() {
   return pipe != nullptr && pclose(pipe) == 0 ? folder : std::string();
 }
 
-// Says what the standard takes for granted: unnamed properties and items may be anything. The
-// server wants it said, since a model would add some.
+// Writes the standard's defaults into a schema: unnamed properties and items may be anything.
+// The server allows these only if the schema says so, because a model would add some.
 void say_defaults(Json& schema) {
   if (schema.is_array()) {
     std::for_each(schema.begin(), schema.end(), say_defaults);
@@ -94,7 +94,8 @@ void say_defaults(Json& schema) {
   }
 }
 
-// Returns: the same value with whole numbers as integers, and the members of objects turned round.
+// Returns: the same value with whole numbers as integers. If `turned`, the members of objects are
+// in reverse order.
 Json respelled(const Json& value, bool turned) {
   if (value.is_number_float() && value == value.get<int64_t>()) {
     return value.get<int64_t>();

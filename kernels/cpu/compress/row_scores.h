@@ -33,8 +33,8 @@ class RowScores {
     return log_sums.row(span_.first_row)[static_cast<size_t>(kv_head_ * heads_ + head)];
   }
 
-  // Initialises the scores of the tokens that have received no attention yet: of the new ones, or
-  // those of a section before the first query of its replay.
+  // Initialises the scores of the tokens that have received no attention yet. These are the new
+  // tokens, or those of a section before the first query of its replay.
   void make_token_scores() const {
     if (by_section()) {
       for (int32_t i = 0; span_.context == scoring_.begin && i < scoring_.section; ++i) {

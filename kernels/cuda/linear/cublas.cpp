@@ -20,8 +20,8 @@
 //
 // A row's result must not depend on the number of rows, but cuBLASLt's heuristics use that number.
 // Therefore one algorithm without split-K is chosen for each shape of a weight, when it is packed.
-// cuBLASLt must accept it for kAccepted tokens, and a product of random numbers must have the same
-// bits for all of kProven tokens.
+// cuBLASLt must accept it for kAccepted tokens. A product of random numbers must have the same bits
+// for all of kProven tokens.
 
 namespace tessera::cuda {
 namespace {
@@ -168,7 +168,7 @@ class Library {
     return found->second;
   }
 
-  // Returns: what the heuristic suggests, the best first. splits: allowed reduction schemes of
+  // Returns: the suggestions of the heuristic, the best first. splits: allowed reduction schemes of
   // split-K. With a split, the order of a sum depends on the shape.
   std::vector<Algorithm> suggested(const ProductShape& shape, uint32_t splits) const {
     const Product product(shape);
@@ -234,8 +234,8 @@ Library& library() {
 
 // ---- the ops
 
-// Older libraries have no products with a scale for each row and column. Whether the device has
-// them, the heuristic knows.
+// Older libraries have no products with a scale for each row and column. The heuristic tells if the
+// device has them.
 bool knows_outer_scales() {
   return CUBLAS_VERSION >= kOuterScalesSince && cublasLtGetVersion() >= kOuterScalesSince;
 }
@@ -320,7 +320,7 @@ class Proof {
     upload(scales_.get(), scales.data(), scales.size() * sizeof(float));
   }
 
-  // Returns: whether every row has the same bits among each of kProven tokens.
+  // Returns: true if every row has the same bits among each of kProven tokens.
   bool holds(const cublasLtMatmulAlgo_t& algorithm) {
     const std::vector<float> longest = product(kProven[0], algorithm);
     return std::ranges::all_of(kProven, [&](int64_t tokens) {

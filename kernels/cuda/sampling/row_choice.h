@@ -13,7 +13,7 @@ namespace tessera::cuda {
 
 using namespace simt;
 
-// Keys tried in one pass over a row, which leaves an eighth of the range.
+// Keys tried in one pass over a row. A pass leaves an eighth of the range.
 constexpr int32_t kKeys = 7;
 
 TESSERA_DEVICE int32_t warps() {

@@ -9,8 +9,8 @@ class CudaPages : public TwoArenas {};
 
 TEST_P(CudaPages, StoreTheOraclesBytesInEveryFormat) {
   for (const KvFormat format : named_formats()) {
-    if (format.rotated) {
-      continue;  // AreRefusedInRotatedFormats
+    if (!serves(GetParam(), format)) {
+      continue;  // AreRefusedInFormatsWithoutKernels
     }
     for (const int32_t head_dim : {8, 48, 64}) {
       if (format.is_sparse() && head_dim != 48) {
@@ -28,9 +28,10 @@ TEST_P(CudaPages, StoreTheOraclesBytesInEveryFormat) {
 }
 
 // The engine names the format and the backend when it refuses.
-TEST_P(CudaPages, AreRefusedInRotatedFormats) {
+TEST_P(CudaPages, AreRefusedInFormatsWithoutKernels) {
   EXPECT_TRUE(serves(GetParam(), kKvK4V2));
   EXPECT_FALSE(serves(GetParam(), kKvK4V2R));
+  EXPECT_FALSE(serves(GetParam(), kKvFp8));
 }
 
 TEST_P(CudaPages, RoundsAsTheOracleWhereNumbersAreLargeOrEqual) {
@@ -84,7 +85,7 @@ TEST_P(CudaPages, KeepTheNewestTokensInTheResidualBuffer) {
 // For rows in which a policy left a number of tokens that is not whole tiles.
 TEST_P(CudaPages, CloseGroupsBehindAnyNumberOfTokens) {
   for (const KvFormat format : named_formats()) {
-    if (format == kKvF32 || format.rotated) {
+    if (format == kKvF32 || !serves(GetParam(), format)) {
       continue;
     }
     SCOPED_TRACE(testing::Message() << name_of(format));

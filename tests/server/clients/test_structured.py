@@ -90,14 +90,14 @@ def counts(client, seeds, model=MODEL):
 def test_a_few_random_schemas(client):
     found = counts(client, range(25))
     print(found)
-    assert found["valid"] >= 10
+    assert found["valid"] >= 8
 
 
 @pytest.mark.long
 def test_a_thousand_random_schemas(client):
     found = counts(client, range(1000))
     print(found)
-    assert found["valid"] >= 400
+    assert found["valid"] >= 300
 
 
 @pytest.mark.long
@@ -108,7 +108,7 @@ def test_a_thousand_random_schemas_with_a_large_vocabulary():
         client = openai.OpenAI(base_url=server.http + "/v1", api_key="none", max_retries=0, timeout=1200)
         found = counts(client, range(1000), SMOLLM2.stem)
     print(found)
-    assert found["valid"] >= 400
+    assert found["valid"] >= 300
 
 
 def test_pydantic_models_are_parsed(client):

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Becomes a command, and sends it SIGHUP when a file in the folders of TESSERA_WATCHED changes, which
-# Kubernetes does about a minute after its Secret has changed:
+# Becomes a command, and sends it SIGHUP when a file in the folders of TESSERA_WATCHED changes. Kubernetes
+# updates these files about a minute after their Secret:
 #   TESSERA_WATCHED="/etc/tessera/keys /etc/tessera/tls" reload.sh tessera-server --config FILE
 # With several ranks (mpirun -n 2 reload.sh ...) the first gets the signal: it has the keys and certificates.
 set -u
@@ -10,7 +10,7 @@ interval=${TESSERA_WATCH_SECONDS:-5}
 contents() { find -L $TESSERA_WATCHED -maxdepth 1 -type f -exec sha256sum {} + 2>/dev/null | sort; }
 
 watch() {  # watch PROCESS, until it has ended
-  # The launcher of ranks waits until nobody holds their pipes.
+  # The launcher of ranks waits until no process has their pipes open.
   exec </dev/null >/dev/null 2>&1
   [ -z "${PMI_FD:-}" ] || eval "exec $PMI_FD>&-"
   while sleep "$interval" && kill -0 "$1"; do

@@ -11,8 +11,8 @@ namespace tessera::simt::emulation {
 
 // The stream of the emulated device, for the host. Two files implement it: emulated_stream.cpp,
 // which needs nothing of CUDA, and stand_in/real_stream.cpp over the backend's own CudaStream.
-// In the first, kernels are recorded during record(), else
-// queued. They run when the host waits, the latest time that CUDA allows. So a host that reads
+// In the first, kernels are recorded during record(), else queued. They run when the host waits,
+// the latest time that CUDA allows. So a host that reads
 // results early, or changes memory that a kernel is going to read, gets wrong numbers.
 
 // Number of calls since the program started.

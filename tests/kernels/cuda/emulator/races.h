@@ -11,9 +11,10 @@
 namespace tessera::simt::emulation {
 
 // Finds data races of kernels: two accesses to one byte by threads that no barrier orders, at least
-// one of them a write and at least one not atomic. It remembers, for each byte, the last write and
-// up to two reads since, with their threads and the barriers that these had passed (the epochs of
-// FastTrack, Flanagan and Freund 2009; barriers nest, so two numbers replace its vector clocks).
+// one of them a write and at least one not atomic. For each byte it remembers the last write and
+// up to two reads since, with their threads and the barriers that these had passed. These are the
+// epochs of FastTrack (Flanagan and Freund 2009). Barriers nest, so two numbers replace its vector
+// clocks.
 //
 // Two accesses are ordered by sync_block() within a block, sync_warp() within a warp, and the end
 // of a kernel. Shuffles, ballots and matrix products order nothing (CUDA C++ Programming Guide,

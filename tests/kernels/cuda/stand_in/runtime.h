@@ -1,7 +1,7 @@
 #pragma once
 
-// A stand-in for CUDA's runtime, so that the backend's host code runs in tests without a GPU. It is
-// as unhelpful as the documentation allows, and stricter where a mistake would pass unnoticed:
+// A stand-in for CUDA's runtime, so that the backend's host code runs in tests without a GPU. It
+// does each thing as late as the documentation allows, and is stricter to show mistakes:
 //   - Work of a stream runs when the host waits for that stream, and not before.
 //   - Pinned memory is read when a copy runs; so the host must not change it until then.
 //   - A copy from pageable memory to the device by cudaMemcpy() lands when the host waits for the
@@ -22,10 +22,10 @@ namespace tessera::stand_in {
 // Launches a kernel on a stream, or adds it to the stream's capture.
 void launch(cudaStream_t stream, std::function<void()> kernel);
 
-// Returns: whether [memory, memory + bytes) is in one allocation on the device.
+// Returns: true if [memory, memory + bytes) is in one allocation on the device.
 bool on_device(const void* memory, size_t bytes);
 
-// Returns: whether work of a stream, or a copy, has not run yet.
+// Returns: true if work of a stream, or a copy, has not run yet.
 bool work_is_pending();
 
 // Returns: allocations of device and pinned memory that are not freed, and streams, graphs and
