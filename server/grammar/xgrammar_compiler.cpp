@@ -223,7 +223,8 @@ extern "C" bool tessera_grammar_checkpoint() {
   return false;
 }
 
-// Built with XGRAMMAR_LOG_CUSTOMIZE, the library calls these.
+// Built with XGRAMMAR_LOG_CUSTOMIZE, the library calls these. It chose the names.
+// NOLINTBEGIN(readability-identifier-naming)
 namespace xgrammar {
 
 [[noreturn]] void LogFatalImpl(const std::string& /*file*/, int /*line*/,
@@ -239,3 +240,4 @@ void LogMessageImpl(const std::string& /*file*/, int /*line*/, int /*level*/,
 }
 
 }  // namespace xgrammar
+// NOLINTEND(readability-identifier-naming)

@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <random>
+#include <tuple>
 #include <vector>
 
 #include "kernels/check.h"
@@ -126,7 +127,9 @@ struct WeightShape {
   int64_t outputs = 0;
   int64_t inputs = 0;
 
-  auto operator<=>(const WeightShape&) const = default;
+  bool operator<(const WeightShape& other) const {
+    return std::tie(format, outputs, inputs) < std::tie(other.format, other.outputs, other.inputs);
+  }
 
   ProductShape of_tokens(int64_t tokens) const {
     return {format, outputs, inputs, tokens, inputs, outputs};
@@ -203,14 +206,24 @@ class Library {
     return algorithms;
   }
 
-  // Computes out = weight * in (+ out * kept). `workspace`: kWorkspaceBytes bytes of device memory.
-  void run(const ProductShape& shape, const cublasLtMatmulAlgo_t& algorithm, const void* weight,
-           const void* in, float* out, float kept, std::byte* workspace, Stream stream) const {
+  // Device memory of one product. Not owned.
+  struct Operands {
+    const void* weight;
+    const void* in;
+    float* out;
+    float kept;            // factor of what `out` holds before; 0: it is not read
+    std::byte* workspace;  // kWorkspaceBytes bytes
+  };
+
+  // Computes out = weight * in (+ out * kept).
+  void run(const ProductShape& shape, const cublasLtMatmulAlgo_t& algorithm,
+           const Operands& operands, Stream stream) const {
     const Product product(shape);
     const float one = 1;
-    check(cublasLtMatmul(handle_, product.desc.get(), &one, weight, product.weight.get(), in,
-                         product.in.get(), &kept, out, product.out.get(), out, product.out.get(),
-                         &algorithm, workspace, kWorkspaceBytes, CudaStream::of(stream).handle()));
+    check(cublasLtMatmul(handle_, product.desc.get(), &one, operands.weight, product.weight.get(),
+                         operands.in, product.in.get(), &operands.kept, operands.out,
+                         product.out.get(), operands.out, product.out.get(), &algorithm,
+                         operands.workspace, kWorkspaceBytes, CudaStream::of(stream).handle()));
   }
 
  private:
@@ -334,8 +347,10 @@ class Proof {
     ProductShape shape = shape_.of_tokens(tokens);
     shape.weight_scales = scales_of(weight_);
     shape.in_scales = reinterpret_cast<float*>(scales_.get());
-    library().run(shape, algorithm, weight_.data, in_.get(), reinterpret_cast<float*>(out_.get()),
-                  0, workspace_.get(), stream_.stream());
+    library().run(
+        shape, algorithm,
+        {weight_.data, in_.get(), reinterpret_cast<float*>(out_.get()), 0, workspace_.get()},
+        stream_.stream());
     std::vector<float> rows(static_cast<size_t>(tokens * weight_.rows));
     stream_.download(rows.data(), out_.get(), rows.size() * sizeof(float));
     return rows;
@@ -418,8 +433,8 @@ void multiply(const LinearArgs& args, Stream stream) {
     in = args.in.data;
     shape.in_stride = args.in.stride;
   }
-  library().run(shape, library().algorithm({weight.format, weight.rows, weight.cols}), weight.data,
-                in, args.out.data, args.accumulate ? 1 : 0, workspace, stream);
+  library().run(shape, library().algorithm({weight.format, weight.rows, weight.cols}),
+                {weight.data, in, args.out.data, args.accumulate ? 1.0f : 0.0f, workspace}, stream);
   if (!args.bias.empty()) {
     add_bias(args.out, args.bias.data(), stream);
   }
@@ -455,8 +470,10 @@ int64_t peak(WeightFormat arithmetic, std::byte* memory, Stream stream) {
     TESSERA_CHECK(!suggested.empty(), "cuBLASLt has no product for the peak rate");
     best.emplace(arithmetic, suggested.front());
   }
-  library().run(shape, best.at(arithmetic), memory, memory + factor, out, 0,
-                reinterpret_cast<std::byte*>(out + shape.outputs * shape.tokens), stream);
+  library().run(shape, best.at(arithmetic),
+                {memory, memory + factor, out, 0,
+                 reinterpret_cast<std::byte*>(out + shape.outputs * shape.tokens)},
+                stream);
   return 2 * shape.outputs * shape.inputs * shape.tokens;
 }
 
