@@ -56,9 +56,9 @@ build() {  # build PRESET [cmake --build arguments]
   cmake --build --preset "$preset" -j "$jobs" "$@"
 }
 # Slow under a sanitizer, and about time or numbers more than about memory.
-slowest='StopATemplateThatNeverEnds|GoldenLogits|WeightFormats|RandomTraffic|ComesBeforePreemption|SparesDeterministic'
+slowest='StopATemplateThatNeverEnds|Embedding.OfTheShippedModel|GoldenLogits|WeightFormats|RandomTraffic|ComesBeforePreemption|SparesDeterministic'
 slowest="$slowest|LossyPrompts.(AreCompressed|GetWhat)|Tenants.(Receive|Gain|Count|AtAHundred)"
-slowest="$slowest|Tenants.WithAHundred|Sections.(AtTheContextsEnd|OfAChat|OfADocument|OfGenerated|AreRightUnder)"
+slowest="$slowest|Tenants.WithAHundred|Sections.(AtTheContextsEnd|NeedScores|OfAChat|OfADocument|OfGenerated|AreRightUnder)"
 
 skips() {  # skips COMMAND...: its exit status 77 says that it skipped
   "$@" || { code=$?; [ "$code" -eq 77 ] || exit "$code"; }
