@@ -137,35 +137,45 @@ class Descriptors(unittest.TestCase):
                 self.assertEqual(os.readlink(f"/proc/{server.process.pid}/fd/{number}"), "/dev/null")
 
 
+@contextlib.contextmanager
+def streaming(server):
+    """A stream that runs meanwhile. Gives the seconds between its pieces. Kills the server at the end."""
+    gaps = []
+
+    def read():
+        with server.connect() as client:
+            body = json.dumps({"prompt": PROMPT, "max_tokens": 1500, "stream": True, "ignore_eos": True}).encode()
+            client.sendall(unfinished(len(body)) + body)
+            last = time.monotonic()
+            with contextlib.suppress(OSError):  # the server is killed meanwhile
+                while piece := client.recv(65536):
+                    gaps.append(time.monotonic() - last)
+                    last = time.monotonic()
+                    if b"[DONE]" in piece:
+                        return
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    try:
+        eventually(lambda: gaps, "the stream's start")
+        yield gaps
+    finally:
+        server.process.kill()
+        thread.join()
+
+
 class Threads(unittest.TestCase):
     def test_long_texts_delay_neither_health_nor_streams(self):
-        with serve("--max-sequences", "4") as server:
-            gaps = []
-
-            def stream():
-                with server.connect() as client:
-                    body = json.dumps({"prompt": PROMPT, "max_tokens": 1500, "stream": True,
-                                       "ignore_eos": True}).encode()
-                    client.sendall(unfinished(len(body)) + body)
-                    last = time.monotonic()
-                    while piece := client.recv(65536):
-                        gaps.append(time.monotonic() - last)
-                        last = time.monotonic()
-                        if b"[DONE]" in piece:
-                            return
-
-            threads = [threading.Thread(target=stream)]
-            threads[0].start()
-            eventually(lambda: gaps, "the stream's start")
+        with serve("--max-sequences", "4") as server, streaming(server) as gaps:
             text = json.dumps({"prompt": "a" * (8 * MIB - 100)})
 
             def tokenize():
                 with contextlib.suppress(OSError):  # the server is killed meanwhile
                     server.ask("POST", "/tokenize", text)
 
-            for _ in range(2):
-                threads.append(threading.Thread(target=tokenize))
-                threads[-1].start()
+            threads = [threading.Thread(target=tokenize) for _ in range(2)]
+            for thread in threads:
+                thread.start()
             slowest = 0
             end = time.monotonic() + 2
             while time.monotonic() < end:
@@ -192,23 +202,7 @@ class Threads(unittest.TestCase):
             {"guided_json": nested},
             {"guided_json": {"const": "x" * (8 * MIB - 400)}},
         ]
-        with serve("--max-sequences", "4") as server:
-            gaps = []
-
-            def stream():
-                with server.connect() as client:
-                    body = json.dumps({"prompt": PROMPT, "max_tokens": 1500, "stream": True,
-                                       "ignore_eos": True}).encode()
-                    client.sendall(unfinished(len(body)) + body)
-                    last = time.monotonic()
-                    with contextlib.suppress(OSError):  # the server is killed meanwhile
-                        while piece := client.recv(65536):
-                            gaps.append(time.monotonic() - last)
-                            last = time.monotonic()
-
-            thread = threading.Thread(target=stream)
-            thread.start()
-            eventually(lambda: gaps, "the stream's start")
+        with serve("--max-sequences", "4") as server, streaming(server) as gaps:
             for fields in hostile:
                 body = json.dumps({"prompt": PROMPT, "max_tokens": 1} | fields, separators=(",", ":"))
                 start = time.monotonic()
@@ -217,8 +211,6 @@ class Threads(unittest.TestCase):
                 self.assertEqual(status, 400, name)
                 self.assertLess(time.monotonic() - start, 2 * SLOWER, name)
             self.assertLess(max(gaps), 1.5 * SLOWER, "the running stream paused")
-            server.process.kill()
-            thread.join()
 
     def test_a_prompt_that_cannot_fit_is_refused_by_its_bytes(self):
         with serve() as server:

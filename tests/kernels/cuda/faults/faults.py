@@ -24,13 +24,13 @@ import sys
 import tempfile
 import time
 
-from edits import EDITS
+from edits import EDITS, EMULATED, HOST, RACES
 
 ROOT = pathlib.Path(__file__).resolve().parents[4]
 ORDERS = ("ascending", "descending", "shuffled:1")
 SECONDS = 300  # a kernel without a barrier may never end
 FEW = 3  # tests of a fault's first run
-EMULATED, RACES, HOST = "cuda_emulated_test", "cuda_races_test", "cuda_host_test"
+
 # Barriers of a block that are also tried as barriers of each warp alone: a wrong fence.
 BLOCKS = re.compile(r"\bsync_block\(\);")
 
