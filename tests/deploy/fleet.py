@@ -9,6 +9,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -72,6 +73,29 @@ class Program:
             self.process.send_signal(signal.SIGCONT)
             self.process.kill()
         self.process.wait()
+
+
+class Repeated:
+    """Calls `step` in a thread, again and again with a pause between, until the end."""
+
+    def __init__(self, step, pause=0):
+        self._step, self._pause, self._ends, self._failure = step, pause, threading.Event(), None
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self):
+        try:
+            while not self._ends.wait(self._pause):
+                self._step()
+        except Exception as error:  # end() raises it
+            self._failure = error
+
+    def end(self):
+        """Waits for the last call. Raises what a call has raised."""
+        self._ends.set()
+        self._thread.join()
+        if self._failure is not None:
+            raise self._failure
 
 
 class Replica:

@@ -1,10 +1,11 @@
 """KV events, read as a router reads them."""
 
-import threading
 import time
 
 import msgpack
 import zmq
+
+from fleet import Repeated
 
 
 class Subscriber:
@@ -13,22 +14,15 @@ class Subscriber:
     def __init__(self, endpoint, binds=False):
         self.blocks = {}  # block: (its parent, its tokens)
         self.numbers, self.topics, self.events, self.block_tokens = [], set(), 0, None
-        self.failure, self.strict = None, False
+        self.strict = False
         self._socket = zmq.Context.instance().socket(zmq.SUB)
         self._socket.setsockopt(zmq.SUBSCRIBE, b"")
         self._socket.bind(endpoint) if binds else self._socket.connect(endpoint)
-        self._ends = False
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
+        self._reader = Repeated(self._read_next)
 
-    def _run(self):
-        try:
-            while not self._ends:
-                if self._socket.poll(50):
-                    self._read(*self._socket.recv_multipart())
-        except Exception as error:  # told by check()
-            self.failure = error
-            raise
+    def _read_next(self):
+        if self._socket.poll(50):
+            self._read(*self._socket.recv_multipart())
 
     def _read(self, topic, number, message):
         self.topics.add(topic.decode())
@@ -62,8 +56,6 @@ class Subscriber:
         return found
 
     def end(self):
-        self._ends = True
-        self._thread.join()
+        self._reader.end()
         self._socket.close()
-        assert self.failure is None
         assert self.numbers == [self.numbers[0] + place for place in range(len(self.numbers))]

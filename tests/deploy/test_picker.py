@@ -18,7 +18,7 @@ import urllib.request
 
 import pytest
 
-from fleet import PATIENCE, ROOT, eventually, free_ports, replicas
+from fleet import PATIENCE, ROOT, Repeated, eventually, free_ports, replicas
 from kv_events import Subscriber
 from test_routing import simulate
 
@@ -55,30 +55,24 @@ class Metrics:
 
     def __init__(self, servers):
         self.queues, self.used = [0] * len(servers), [0.0] * len(servers)
-        self._servers, self._ends = servers, threading.Event()
+        self._servers = servers
         text = self._text(servers[0])
         (config,) = re.findall(r"^vllm:cache_config_info\{(.*)\} 1$", text, re.MULTILINE)
         labels = dict(re.findall(r'(\w+)="([^"]*)"', config))
         assert int(labels["block_size"]) == TOKENS
         self.blocks = int(labels["num_gpu_blocks"])
-        self._thread = threading.Thread(target=self._run)
-        self._thread.start()
+        self.end = Repeated(self._refresh, REFRESH).end
 
     @staticmethod
     def _text(one):
         return urllib.request.urlopen(one.url + "/metrics", timeout=PATIENCE).read().decode()
 
-    def _run(self):
-        while not self._ends.wait(REFRESH):
-            for number, one in enumerate(self._servers):
-                values = dict(re.findall(r"^(vllm:(?:num_requests_waiting|kv_cache_usage_perc))\{.*\} (\S+)$",
-                                         self._text(one), re.MULTILINE))
-                self.queues[number] = float(values["vllm:num_requests_waiting"])
-                self.used[number] = float(values["vllm:kv_cache_usage_perc"])
-
-    def end(self):
-        self._ends.set()
-        self._thread.join()
+    def _refresh(self):
+        for number, one in enumerate(self._servers):
+            values = dict(re.findall(r"^(vllm:(?:num_requests_waiting|kv_cache_usage_perc))\{.*\} (\S+)$",
+                                     self._text(one), re.MULTILINE))
+            self.queues[number] = float(values["vllm:num_requests_waiting"])
+            self.used[number] = float(values["vllm:kv_cache_usage_perc"])
 
 
 class Held:

@@ -76,7 +76,8 @@ def status(connection, key):
 LAUNCHERS = {"one process": [], "ranks in a pod": ["mpirun", "-n", "2"], "ranks over pods": ["sh", RANKS]}
 
 
-@pytest.mark.parametrize("launcher", LAUNCHERS)
+@pytest.mark.parametrize("launcher", [
+    "one process", "ranks over pods", pytest.param("ranks in a pod", marks=pytest.mark.long)])
 def test_secrets_change_without_a_dropped_connection(launcher, tmp_path):
     keys, tls = Secret(tmp_path / "keys"), Secret(tmp_path / "tls")
     keys.write(keys="old\n")
