@@ -32,6 +32,9 @@ using std::chrono::milliseconds;
 // Poll interval of a draining server.
 constexpr milliseconds kDrainPoll{20};
 
+// Time for the first call of a connection that was made just before gRPC's port closes.
+constexpr milliseconds kLastCallTime{500};
+
 // Time for a client to read the end of a complete answer.
 constexpr milliseconds kFlushTime{5'000};
 constexpr milliseconds kHurriedFlushTime{500};
@@ -109,7 +112,7 @@ class WholeServer final : public Server {
                  settings_.drain_delay.count());
     service_->set_not_ready();
     grpc_->set_not_serving();
-    const bool hurry = signals.wait_for(settings_.drain_delay) || !finish_what_runs(signals);
+    const bool hurry = !take_last_requests(signals) || !finish_what_runs(signals);
     service_->engine().stop();
     const milliseconds flush = hurry ? kHurriedFlushTime : kFlushTime;
     http_->drain(flush);
@@ -163,8 +166,21 @@ class WholeServer final : public Server {
         static_cast<double>(memory.responses) / kMib);
   }
 
+  // A proxy that opens a connection for each call of gRPC tries another server if this one refuses the connection, but
+  // not if it refuses the call. So the port closes first, and calls are taken for a little longer.
+  // Returns: false if a signal arrived.
+  bool take_last_requests(StopSignals& signals) {
+    const milliseconds last = std::min(settings_.drain_delay / 2, kLastCallTime);
+    if (signals.wait_for(settings_.drain_delay - last)) {
+      return false;
+    }
+    grpc_->close_port();
+    return !signals.wait_for(last);
+  }
+
   // Returns: false if a signal arrived.
   bool finish_what_runs(StopSignals& signals) {
+    grpc_->stop_accepting();
     service_->drain();
     const Clock::time_point end = Clock::now() + settings_.drain_timeout;
     const EngineStats stats = service_->engine().stats();

@@ -116,6 +116,15 @@ void ConnectionAcceptor::stop() {
   shutdown(socket_, SHUT_RDWR);  // refuses those that wait in the kernel's queue
 }
 
+void ConnectionAcceptor::close_connections() {
+  for (const Connection& connection : connections_) {
+    if (inode_of(connection.descriptor) == connection.inode) {
+      shutdown(connection.descriptor, SHUT_RDWR);  // gRPC notices, and closes it
+    }
+  }
+  connections_.clear();
+}
+
 void ConnectionAcceptor::run() {
   pollfd polled[] = {{.fd = wake_, .events = POLLIN, .revents = 0},
                      {.fd = socket_, .events = POLLIN, .revents = 0}};

@@ -40,6 +40,9 @@ class ConnectionAcceptor {
   // Closes the port and joins the thread. Connections stay open.
   void stop();
 
+  // Closes the open connections, so that their calls are cancelled. Requires: stop() was called.
+  void close_connections();
+
  private:
   // A connection that was passed on. gRPC closes it without notice, and the number of the
   // descriptor is used again. The inode tells whether it is still the same socket.

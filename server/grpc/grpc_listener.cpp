@@ -12,6 +12,7 @@
 #include <spdlog/spdlog.h>
 
 #include <fstream>
+#include <future>
 #include <initializer_list>
 #include <memory>
 #include <mutex>
@@ -158,13 +159,28 @@ class Listener final : public GrpcListener {
     return inference_.calls().wait_until_none_is_open(timeout);
   }
 
-  void stop() override {
-    if (server_ != nullptr) {
-      acceptor_->stop();
-      health_.stop();
-      server_->Shutdown(std::chrono::system_clock::now() + kFlushTime);
-      server_.reset();
+  void close_port() override { acceptor_->stop(); }
+
+  void stop_accepting() override {
+    if (shut_down_.valid()) {
+      return;
     }
+    close_port();
+    health_.stop();
+    // Shutdown() sends GOAWAY, then waits for the open calls.
+    shut_down_ = std::async(std::launch::async, [this] { server_->Shutdown(); });
+  }
+
+  void stop() override {
+    if (server_ == nullptr) {
+      return;
+    }
+    stop_accepting();
+    if (shut_down_.wait_for(kFlushTime) != std::future_status::ready) {
+      acceptor_->close_connections();
+    }
+    shut_down_.wait();
+    server_.reset();
   }
 
  private:
@@ -176,6 +192,7 @@ class Listener final : public GrpcListener {
   ReflectionV1Alpha reflection_v1alpha_{describer_};
   std::unique_ptr<ConnectionAcceptor> acceptor_;
   std::unique_ptr<grpc::Server> server_;
+  std::future<void> shut_down_;  // valid: stop_accepting() was called
 };
 
 }  // namespace

@@ -56,11 +56,19 @@ class GrpcListener {
   // Health reports NOT_SERVING from now on. Calls are served as before.
   virtual void set_not_serving() = 0;
 
+  // Closes the port. Calls on open connections are served as before.
+  virtual void close_port() = 0;
+
+  // Calls close_port(), and tells clients to leave their connections (GOAWAY). Running calls go on,
+  // except those that watch health: they end.
+  virtual void stop_accepting() = 0;
+
   // Waits until no Generate call is open.
   // Returns: false if `timeout` passed first.
   virtual bool drain(std::chrono::milliseconds timeout) = 0;
 
-  // Closes the port, cancels the open calls and joins the threads.
+  // Calls stop_accepting(), cancels the calls that are still open after half a second, and joins the
+  // threads.
   virtual void stop() = 0;
 };
 

@@ -106,11 +106,46 @@ TEST_F(Grpc, ATakenPortIsAnError) {
   EXPECT_THAT(std::string(second.status().message()), HasSubstr(std::to_string(listener_->port())));
 }
 
+TEST_F(Grpc, AClosedPortRefusesConnectionsAndServesThoseThatAreOpen) {
+  grpc::ChannelArguments own;
+  own.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);  // a connection of its own
+  const auto later = v1::Inference::NewStub(grpc::CreateCustomChannel(
+      "127.0.0.1:" + std::to_string(listener_->port()), grpc::InsecureChannelCredentials(), own));
+  EXPECT_TRUE(health(channel_, ""));
+  listener_->close_port();
+  EXPECT_EQ(ClientStream(*later, text_request("hi")).finish().error_code(),
+            grpc::StatusCode::UNAVAILABLE);
+  ClientStream stream(*stub_, text_request("hi"));
+  engine_->finish(next_request(), FinishReason::length);
+  EXPECT_TRUE(stream.finish().ok());
+}
+
+TEST_F(Grpc, StopAcceptingSendsClientsAwayAndFinishesTheirCalls) {
+  ClientStream stream(*stub_, text_request("hi"));
+  const RequestId id = next_request();
+  engine_->emit(id, "a");
+  stream.read_until("a");
+  listener_->stop_accepting();
+  EXPECT_TRUE(channel_->WaitForStateChange(GRPC_CHANNEL_READY,
+                                           std::chrono::system_clock::now() + kPatience))
+      << "the client was not told";
+  EXPECT_EQ(ClientStream(*stub_, text_request("later")).finish().error_code(),
+            grpc::StatusCode::UNAVAILABLE);
+  engine_->emit(id, "b");
+  engine_->finish(id, FinishReason::length);
+  EXPECT_TRUE(stream.finish().ok());
+  EXPECT_EQ(stream.text(), "ab");
+  EXPECT_TRUE(listener_->drain(kPatience));
+  EXPECT_EQ(engine_->requests(), 1U);
+}
+
 TEST_F(Grpc, StopEndsWhatIsOpen) {
   ClientStream stream(*stub_, text_request("hi"));
   const RequestId id = next_request();
   EXPECT_FALSE(listener_->drain(std::chrono::milliseconds(1)));
+  const auto begin = std::chrono::steady_clock::now();
   listener_->stop();
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, kPatience / 2) << "not by its deadline";
   EXPECT_TRUE(engine_->cancelled(id));
   EXPECT_FALSE(stream.finish().ok());
   engine_->finish(id, FinishReason::cancelled);
