@@ -166,8 +166,9 @@ class WholeServer final : public Server {
         static_cast<double>(memory.responses) / kMib);
   }
 
-  // A proxy that opens a connection for each call of gRPC tries another server if this one refuses the connection, but
-  // not if it refuses the call. So the port closes first, and calls are taken for a little longer.
+  // A proxy that opens a connection for each call of gRPC tries another server if this one refuses
+  // the connection, but not if it refuses the call. So the port closes first, and calls are taken
+  // for a little longer.
   // Returns: false if a signal arrived.
   bool take_last_requests(StopSignals& signals) {
     const milliseconds last = std::min(settings_.drain_delay / 2, kLastCallTime);

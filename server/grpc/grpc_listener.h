@@ -67,8 +67,8 @@ class GrpcListener {
   // Returns: false if `timeout` passed first.
   virtual bool drain(std::chrono::milliseconds timeout) = 0;
 
-  // Calls stop_accepting(), cancels the calls that are still open after half a second, and joins the
-  // threads.
+  // Calls stop_accepting(), cancels the calls that are still open after half a second, and joins
+  // the threads.
   virtual void stop() = 0;
 };
 
