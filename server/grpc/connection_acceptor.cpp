@@ -113,7 +113,6 @@ void ConnectionAcceptor::stop() {
   while (::write(wake_, &one, sizeof(one)) < 0 && errno == EINTR) {
   }
   thread_.join();
-  shutdown(socket_, SHUT_RDWR);  // refuses those that wait in the kernel's queue
 }
 
 void ConnectionAcceptor::close_connections() {
@@ -131,15 +130,20 @@ void ConnectionAcceptor::run() {
   while (true) {
     if (poll(polled, 2, -1) < 0 && errno != EINTR) {
       spdlog::error("gRPC cannot wait for connections: {}", std::strerror(errno));
-      return;
+      break;
     }
     if ((polled[0].revents & POLLIN) != 0) {
-      return;
+      break;
     }
     if ((polled[1].revents & POLLIN) != 0 && !(make_room() && accept_one())) {
       poll(polled, 1, kPause);
     }
   }
+  // Connections that wait in the kernel's queue would be reset, and a proxy that has sent a call on
+  // one does not send it again.
+  while (poll(&polled[1], 1, 0) > 0 && make_room() && accept_one()) {
+  }
+  shutdown(socket_, SHUT_RDWR);
 }
 
 // Returns: false if no connection could be accepted.

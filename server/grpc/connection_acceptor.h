@@ -37,7 +37,8 @@ class ConnectionAcceptor {
   void start(std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> server,
              std::size_t max_connections);
 
-  // Closes the port and joins the thread. Connections stay open.
+  // Accepts the connections that clients have made already, closes the port and joins the thread.
+  // Connections stay open.
   void stop();
 
   // Closes the open connections, so that their calls are cancelled. Requires: stop() was called.
