@@ -3,6 +3,7 @@
 # Arguments (--build-arg):
 #   BASE      image of Debian 12
 #   PRESET    release, or cuda: with CUDA's compiler and libraries as Python packages; run it with --gpus all
+#   CUDA_ARCHITECTURES  of the kernels, with PRESET=cuda: 90a-real for Hopper alone. Empty: all that are supported
 #   PACKAGES  compiled, or given: the package that deploy/release.sh has left in build/packages. Buildah 1.28 wants
 #             to be told either.
 #   COMMIT    for --version; the build has no repository
@@ -14,18 +15,23 @@ ARG PACKAGES=compiled
 
 FROM ${BASE} AS compiled
 ARG PRESET=release
+ARG CUDA_ARCHITECTURES=
 ARG COMMIT=
 WORKDIR /src
 COPY deploy/dependencies.sh deploy/xgrammar.sh deploy/cuda_toolkit.sh deploy/
 RUN sh deploy/dependencies.sh release && sh deploy/dependencies.sh model && sh deploy/xgrammar.sh \
-    && case "$PRESET" in cuda) sh deploy/cuda_toolkit.sh --libraries ;; esac
+    && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends ccache \
+    && case "$PRESET" in cuda) sh deploy/dependencies.sh cuda && sh deploy/cuda_toolkit.sh --libraries ;; esac
 COPY . .
-# Packages of another build may lie in the folder that the image is built from.
-RUN rm -rf build/packages && case "$PRESET" in cuda) set -- -DCMAKE_CUDA_COMPILER="$(sh deploy/cuda_toolkit.sh)" ;; esac \
+# Packages of another build may lie in the folder that the image is built from. What is compiled stays in a cache of
+# the machine, for the next image.
+RUN --mount=type=cache,target=/root/.cache/ccache rm -rf build/packages \
+    && case "$PRESET" in cuda) set -- -DCMAKE_CUDA_COMPILER="$(sh deploy/cuda_toolkit.sh)" \
+         ${CUDA_ARCHITECTURES:+-DTESSERA_CUDA_ARCHITECTURES="$CUDA_ARCHITECTURES"} ;; esac \
     && cmake --preset "$PRESET" -DTESSERA_MERGE_SOURCES=ON -DTESSERA_COMMIT="$COMMIT" "$@" \
     && cmake --build --preset "$PRESET" --target tessera-server tessera-load \
     && case "$PRESET" in cuda) cmake --build --preset "$PRESET" --target tessera_cuda_library ;; esac \
-    && sh deploy/release.sh "build/$PRESET" build/packages
+    && sh deploy/release.sh --image "build/$PRESET" build/packages
 
 FROM scratch AS given
 COPY build/packages /src/build/packages

@@ -2,6 +2,7 @@
 # Installs the distribution packages Tessera needs, and nothing when all are there.
 #   deploy/dependencies.sh build       to build and run the server
 #   deploy/dependencies.sh model       to download the model of the quick start
+#   deploy/dependencies.sh cuda        for deploy/cuda_toolkit.sh, where there is no CUDA compiler
 #   deploy/dependencies.sh ranks       besides, what serves over several ranks: MPI
 #   deploy/dependencies.sh release     besides, what deploy/release.sh needs
 #   deploy/dependencies.sh tests       besides, what tests/run.sh needs
@@ -28,11 +29,12 @@ all_tests="$tests clang-14 libclang-rt-14-dev haproxy nginx-light procps prometh
 case "${1:-}" in
   build) packages=$build ;;
   model) packages="python3 python3-pip" ;;
+  cuda) packages="python3 python3-venv" ;;
   ranks) packages=$ranks ;;
   release) packages=$release ;;
   tests) packages=$tests ;;
   all-tests) packages=$all_tests ;;
-  *) sed -n '2,9s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+  *) sed -n '2,10s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
 esac
 
 missing=""

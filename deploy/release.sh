@@ -1,14 +1,17 @@
 #!/bin/sh
 # Makes the packages of a release from a build, for Debian 12 without a compiler:
-#   deploy/release.sh [BUILD_FOLDER [OUTPUT_FOLDER]]     default: build/release, build/packages
+#   deploy/release.sh [--image] [BUILD_FOLDER [OUTPUT_FOLDER]]     default: build/release, build/packages
 #   tessera_VERSION_ARCH.deb     apt installs its libraries; with a systemd unit
 #   tessera-VERSION-ARCH.tar.gz  has its libraries inside, and runs from any folder
 #   tessera-VERSION.spdx.json    bill of materials: every component, with its version
 # The build has tessera-server and tessera-load, and libtessera_cuda.so if it is one for CUDA; the packages
 # then have it too. deploy/dependencies.sh release installs the tools. The CPU chooses its instruction set
-# at start, so one build serves all machines of an architecture.
+# at start, so one build serves all machines of an architecture. With --image there is the .deb alone, not compressed:
+# CUDA's libraries have a gigabyte, and the image that is built takes the package apart at once.
 set -eu
 cd "$(dirname "$0")/.."
+image=""
+if [ "${1:-}" = --image ]; then image=1; shift; fi
 build=$(realpath "${1:-build/release}")
 mkdir -p "${2:-build/packages}"
 out=$(realpath "${2:-build/packages}")
@@ -89,7 +92,8 @@ Description: LLM inference server with a compressed KV cache
  Serves Llama, Mistral and Qwen checkpoints over HTTP (OpenAI's API) and gRPC. Attention runs directly over
  compressed pages of the KV cache; common prefixes of prompts are computed once.
 TEXT
-dpkg-deb --root-owner-group --build "$root" "$out/tessera_${version}_$arch.deb" >/dev/null
+dpkg-deb ${image:+-Znone} --root-owner-group --build "$root" "$out/tessera_${version}_$arch.deb" >/dev/null
+if [ -n "$image" ]; then exit 0; fi
 
 # ---- the tarball
 folder=tessera-$version-$(uname -m)

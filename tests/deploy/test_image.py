@@ -39,7 +39,13 @@ def buildah(tmp_path_factory):
     return made
 
 
-@pytest.fixture(scope="module", params=["given", pytest.param("compiled", marks=pytest.mark.compiles)])
+CUDA = pytest.param("cuda", marks=[pytest.mark.compiles, pytest.mark.cuda])
+ARGUMENTS = {"given": ["PACKAGES=given"], "compiled": ["PACKAGES=compiled"],
+             "cuda": ["PACKAGES=compiled", "PRESET=cuda", "CUDA_ARCHITECTURES=90a-real"]}
+LARGEST = {"given": 300, "compiled": 300, "cuda": 2000}  # MB
+
+
+@pytest.fixture(scope="module", params=["given", pytest.param("compiled", marks=pytest.mark.compiles), CUDA])
 def image(request, buildah):
     """The root folder of the image, and its configuration. Its package is given, or compiled inside."""
     if request.param == "given":
@@ -48,8 +54,9 @@ def image(request, buildah):
                               capture_output=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
     name = f"localhost/tessera-{request.param}"
-    buildah.run("build", "--isolation", "chroot", "--format", "docker", "--build-arg", "BASE=localhost/debian12",
-                "--build-arg", f"PACKAGES={request.param}", "--build-arg", "COMMIT=abc1234", "-t", name, ".")
+    arguments = ["BASE=localhost/debian12", "COMMIT=abc1234", *ARGUMENTS[request.param]]
+    buildah.run("build", "--isolation", "chroot", "--format", "docker",
+                *(f"--build-arg={argument}" for argument in arguments), "-t", name, ".")
     container = buildah.run("from", "--pull-never", name)
     config = json.loads(buildah.run("inspect", "--type", "image", name))["Docker"]["config"]
     yield buildah.run("mount", container), config
@@ -116,7 +123,7 @@ def descendants(parent, name):
     return found
 
 
-def test_the_image_has_what_the_chart_starts_and_no_compiler(image):
+def test_the_image_has_what_the_chart_starts_and_no_compiler(image, request):
     root, _ = image
     for program in ("tessera-server", "tessera-load", "tini", "mpirun", "hydra_pmi_proxy", "sh", "sleep"):
         assert subprocess.run(["chroot", root, "sh", "-c", f"command -v {program}"], check=False,
@@ -125,8 +132,30 @@ def test_the_image_has_what_the_chart_starts_and_no_compiler(image):
         assert subprocess.run(["chroot", root, "sh", "-c", f"command -v {program}"], check=False,
                               capture_output=True).returncode != 0, program
     size = int(subprocess.run(["du", "-sxm", root], text=True, capture_output=True, check=True).stdout.split()[0])
-    print(f"{size} MB")
-    assert size < 500
+    name = request.node.callspec.params["image"]
+    print(f"{name}: {size} MB")
+    assert size < LARGEST[name]
+
+
+@pytest.mark.parametrize("image", [pytest.param("compiled", marks=pytest.mark.compiles), CUDA], indirect=True)
+def test_an_image_that_is_compiled_names_its_commit(image):
+    done = subprocess.run(contained(*image, "--version"), text=True, capture_output=True, check=True)
+    assert re.fullmatch(r"tessera-server [0-9.]+ \(abc1234\)\n", done.stdout)
+
+
+@pytest.mark.parametrize("image", [CUDA], indirect=True)
+def test_the_image_for_gpus_has_cuda_s_libraries_and_says_that_there_is_no_gpu(image):
+    root, config = image
+    folder = "/usr/lib/tessera"
+    listed = subprocess.run(["chroot", root, "ldd", f"{folder}/libtessera_cuda.so"], text=True, capture_output=True,
+                            check=True).stdout
+    assert "not found" not in listed
+    for library in ("libcublasLt.so.13", "libnccl.so.2"):
+        assert f"{library} => {folder}/{library} " in listed
+    done = subprocess.run(contained(root, config, *config["Cmd"], "--device", "cuda"), text=True, capture_output=True,
+                          check=False, timeout=60)
+    assert done.returncode == 1
+    assert "the CUDA backend finds no GPU" in done.stderr
 
 
 def test_the_bill_of_materials_has_every_package_of_the_image(image):
