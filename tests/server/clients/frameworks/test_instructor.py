@@ -17,20 +17,20 @@ def client(request, openai_url):
 
 
 def test_a_model_is_the_answer(client):
-    asked = {"model": MODEL, "messages": CHAT, "max_tokens": 200, "max_retries": 0}
+    asked = {"model": MODEL, "messages": CHAT, "max_tokens": 200, "temperature": 0, "max_retries": 0}
     dog, answer = client.create_with_completion(response_model=Dog, **asked)
     assert isinstance(dog, Dog) and answer.id
 
 
 @pytest.mark.parametrize("client", ["TOOLS", "JSON_SCHEMA"], indirect=True)
 def test_a_streamed_model_grows(client):
-    parts = list(client.create_partial(response_model=Dog, model=MODEL, messages=CHAT, max_tokens=200, max_retries=0))
+    parts = list(client.create_partial(response_model=Dog, model=MODEL, messages=CHAT, max_tokens=200, temperature=0, max_retries=0))
     assert Dog.model_validate(parts[-1].model_dump())
 
 
 def test_a_provider_by_its_name(openai_url):
     client = instructor.from_provider("openai/" + MODEL, base_url=openai_url, api_key="none")
-    assert isinstance(client.create(response_model=Dog, messages=CHAT, max_tokens=200, max_retries=0), Dog)
+    assert isinstance(client.create(response_model=Dog, messages=CHAT, max_tokens=200, temperature=0, max_retries=0), Dog)
 
 
 @pytest.mark.parametrize("example", SECTIONS["instructor"])

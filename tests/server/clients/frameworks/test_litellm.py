@@ -45,7 +45,7 @@ def test_a_step_of_an_agent(asked, stream):
 
 
 def test_a_model_of_data_is_the_response_format(asked):
-    answer = litellm.completion(**asked, messages=CHAT, response_format=Dog, max_tokens=200)
+    answer = litellm.completion(**asked, messages=CHAT, response_format=Dog, max_tokens=200, temperature=0)
     assert Dog.model_validate_json(answer.choices[0].message.content)
 
 

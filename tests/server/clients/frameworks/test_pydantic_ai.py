@@ -29,7 +29,7 @@ def test_an_answer_and_its_stream_are_the_same(model):
 
 @pytest.mark.parametrize("output", [ToolOutput, NativeOutput])
 def test_a_model_of_data_is_the_output(model, output):
-    agent = Agent(model, output_type=output(Dog), retries=0, model_settings={"max_tokens": 200})
+    agent = Agent(model, output_type=output(Dog), retries=0, model_settings={"max_tokens": 200, "temperature": 0})
     assert isinstance(agent.run_sync("Invent a dog.").output, Dog)
 
 
@@ -40,7 +40,7 @@ def test_a_step_of_an_agent(model):
     tools = ModelRequestParameters(function_tools=[ADD], allow_text_output=False)  # tool_choice is required
     history = [ModelRequest.user_text_prompt("What is 3 + 4?")]
     answer = model_request_sync(model, history, model_request_parameters=tools,
-                                model_settings={"max_tokens": 200, "parallel_tool_calls": False})
+                                model_settings={"max_tokens": 200, "temperature": 0, "parallel_tool_calls": False})
     (call,) = answer.tool_calls
     numbers = Sum(**call.args_as_dict())
     history += [answer, ModelRequest(parts=[ToolReturnPart(call.tool_name, numbers.a + numbers.b, call.tool_call_id)])]
