@@ -211,6 +211,7 @@ void read_output(BodyFields& fields, const Ordered& ordered, GenerateRequest* ea
           schema_spec(ordered.at("output_config").at("format").at("schema"), field);
       if (spec.ok()) {
         each->grammar = *std::move(spec);
+        each->grammar->text_alone = true;
       } else {
         fields.refuse(field, std::string(spec.status().message()));
       }

@@ -15,6 +15,9 @@ namespace {
 // Sets the grammar of the answer, if the tools ask for one.
 absl::Status add_grammar(const ToolFormat& format, const ToolUse& use, GenerateRequest& request) {
   const bool forced = use.choice == ToolUse::Choice::required;
+  if (forced && request.grammar && request.grammar->text_alone) {
+    request.grammar.reset();
+  }
   if (request.grammar && forced) {
     return invalid_field("tool_choice", fmt::format("tool_choice cannot require a call together "
                                                     "with {}",

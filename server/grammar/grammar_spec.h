@@ -17,6 +17,8 @@ struct GrammarSpec {
   Kind kind = Kind::json;
   std::string text;
   std::string field = {};  // the client's field, for errors
+  // Binds the text of a message, as OpenAI's response_format does, and so not a forced tool call.
+  bool text_alone = false;
 
   // Equal specs have equal grammars.
   friend bool operator==(const GrammarSpec& a, const GrammarSpec& b) {

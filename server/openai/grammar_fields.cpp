@@ -23,6 +23,9 @@ class Reader {
 
   std::optional<GrammarSpec> read() {
     read_response_format();
+    if (spec_.has_value()) {
+      spec_->text_alone = true;
+    }
     read_structured_outputs();
     if (fields_.find("guided_json") != nullptr) {
       add_schema("guided_json", ordered_.at("guided_json"));

@@ -67,6 +67,7 @@ absl::StatusOr<ChatMessage> read_message(const json& value, const std::string& n
       fields.refuse(part, "is not supported by this server", "unsupported_parameter");
     }
   }
+  fields.find("provider_specific_fields");  // LiteLLM's copy of an answer's fields: ignored
   fields.text("name", message.name);
   fields.text("role", message.role);
   if (message.role.empty()) {

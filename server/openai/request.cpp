@@ -252,6 +252,10 @@ absl::StatusOr<TokenizeRequest> parse_tokenize_request(std::string_view body) {
   BodyFields fields(object);
   fields.text("model", request.model);
   fields.boolean("return_token_strs", request.token_texts);
+  fields.boolean("with_pieces", request.pieces);
+  if (request.pieces && request.token_texts) {
+    fields.refuse("with_pieces", "cannot be combined with return_token_strs");
+  }
   const bool chat = fields.find("messages") != nullptr;
   const bool llama = !chat && fields.find("content") != nullptr;
   const char* const name = llama ? "content" : "prompt";

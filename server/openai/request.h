@@ -41,6 +41,7 @@ struct TokenizeRequest {
   Prompt prompt;
   PromptOptions options;
   bool token_texts = false;
+  bool pieces = false;  // each token with its text, as llama-server's with_pieces
 };
 
 struct DetokenizeRequest {

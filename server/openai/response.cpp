@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "models/text/utf8.h"
 #include "server/openai/error.h"
 #include "server/openai/kv_cache.h"
 #include "server/openai/logprobs.h"
@@ -34,6 +35,18 @@ Json usage_json(const Usage& usage) {
     json["kv_cache"] = kv_cache_json(usage.kv);
   }
   return json;
+}
+
+std::string piece_json(int32_t token, const std::string& text) {
+  if (is_valid_utf8(text)) {
+    return fmt::format(R"({{"id":{},"piece":{}}})", token, print_json(text));
+  }
+  std::string bytes;
+  for (const char c : text) {
+    fmt::format_to(std::back_inserter(bytes), "{}{}", bytes.empty() ? "" : ",",
+                   static_cast<uint8_t>(c));
+  }
+  return fmt::format(R"({{"id":{},"piece":[{}]}})", token, bytes);
 }
 
 Json logprobs_json(const CompletionHead& head, const ChoiceText& choice) {
@@ -243,6 +256,25 @@ std::string print_tokens(std::span<const int32_t> tokens, int32_t context,
     reply += print_json(text_of(tokens[i]));
   }
   reply += "]}";
+  return reply;
+}
+
+std::string print_pieces(std::span<const int32_t> tokens, int32_t context,
+                         const std::function<std::string(int32_t)>& text_of) {
+  // A string that grows holds two copies at times; a reply of many megabytes must not.
+  std::size_t bytes = 80;
+  for (const int32_t token : tokens) {
+    bytes += piece_json(token, text_of(token)).size() + 1;
+  }
+  std::string reply;
+  reply.reserve(bytes);
+  fmt::format_to(std::back_inserter(reply), R"({{"count":{},"max_model_len":{},"tokens":[)",
+                 tokens.size(), context);
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    reply += i > 0 ? "," : "";
+    reply += piece_json(tokens[i], text_of(tokens[i]));
+  }
+  reply += R"(],"token_strs":null})";
   return reply;
 }
 

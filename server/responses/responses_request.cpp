@@ -101,6 +101,9 @@ void read_format(BodyFields& inner, const Ordered& ordered, GenerateRequest& out
     inner.refuse("format.type",
                  fmt::format("must be text, json_object or json_schema, not {}", excerpt(type)));
   }
+  if (out.grammar.has_value()) {
+    out.grammar->text_alone = true;
+  }
 }
 
 // Reads an object of the body. Returns: null if there is none.

@@ -149,6 +149,20 @@ TEST_F(Http, TokenizesAsLlamaServerDoes) {
             json::parse("[256,60,115,62]"));
 }
 
+TEST_F(Http, ShowsTokensWithTheirPieces) {
+  start();
+  HttpClient client(port());
+  const auto body = R"({"content":"<s>\"é","with_pieces":true})";
+  EXPECT_EQ(json::parse(client.post("/tokenize", body).body).at("tokens"),
+            json::parse(R"([{"id":256,"piece":"<s>"},{"id":34,"piece":"\""},
+                            {"id":195,"piece":[195]},{"id":169,"piece":[169]}])"))
+      << "bytes of a character are a list";
+  EXPECT_EQ(
+      client.post("/tokenize", R"({"prompt":"a","with_pieces":true,"return_token_strs":true})")
+          .status,
+      400);
+}
+
 TEST_F(Http, TokenizesAndDetokenizes) {
   start();
   HttpClient client(port());

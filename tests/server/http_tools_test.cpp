@@ -93,10 +93,20 @@ TEST_F(HttpTools, LeavesCallsAloneWhereNoneAreWanted) {
 
 TEST_F(HttpTools, RefusesARequiredCallBesideAnotherGrammar) {
   answer("");
-  const json body = post(std::string(kTools) +
-                         R"(,"tool_choice":"required","response_format":{"type":"json_object"})");
+  const json body =
+      post(std::string(kTools) + R"(,"tool_choice":"required","guided_regex":"[a-z]+")");
   EXPECT_EQ(last.status, 400);
   EXPECT_EQ(body.at("error").at("param"), "tool_choice");
+}
+
+TEST_F(HttpTools, ForcesACallWhateverFormatATextWouldHave) {
+  answer("{\"name\": \"f\", \"arguments\": {}}\n</tool_call>");
+  const std::string forced = std::string(kTools) + R"(,"tool_choice":"required")";
+  post(forced + R"(,"response_format":{"type":"json_object"})");
+  EXPECT_EQ(last.status, 200) << last.body;
+  post(forced);
+  EXPECT_EQ(fake.engine->request(0).grammar, fake.engine->request(1).grammar);
+  EXPECT_EQ(prompt(0), prompt(1));
 }
 
 TEST_F(HttpTools, SeparatesThoughts) {

@@ -191,7 +191,8 @@ TEST(ChatRequest, TakesAnAnswerAsClientsSendItBack) {
   const auto request =
       parse_chat_request(R"({"messages":[{"role":"user","content":"hi","name":"Ann"},
       {"role":"assistant","content":"ho","refusal":null,"annotations":[],"audio":null,
-       "function_call":null,"tool_calls":null,"reasoning_content":""}]})");
+       "function_call":null,"tool_calls":null,"reasoning_content":"",
+       "provider_specific_fields":{"refusal":null}}]})");
   EXPECT_TRUE(request.ok()) << request.status();
 }
 

@@ -21,13 +21,15 @@ absl::StatusOr<HttpResult> tokenize(const EndpointContext& context) {
   TESSERA_RETURN_IF_ERROR(check_model(service, asked.model));
   TESSERA_ASSIGN_OR_RETURN(const std::vector<int32_t> ids,
                            service.tokenize(asked.prompt, asked.options));
-  std::function<std::string(int32_t)> text_of;
-  if (asked.token_texts) {
-    text_of = [&tokenizer = service.tokenizer()](int32_t id) {
-      return tokenizer.token_bytes(id, /*keep_special=*/true);
-    };
+  const auto text_of = [&tokenizer = service.tokenizer()](int32_t id) {
+    return tokenizer.token_bytes(id, /*keep_special=*/true);
+  };
+  const int32_t longest = service.engine().options().context;
+  if (asked.pieces) {
+    return HttpResult(json_reply(print_pieces(ids, longest, text_of)));
   }
-  return HttpResult(json_reply(print_tokens(ids, service.engine().options().context, text_of)));
+  return HttpResult(json_reply(asked.token_texts ? print_tokens(ids, longest, text_of)
+                                                 : print_tokens(ids, longest, {})));
 }
 
 absl::StatusOr<HttpResult> detokenize(const EndpointContext& context) {

@@ -1,12 +1,14 @@
 #!/bin/sh
 # Runs real clients against a tessera-server with the shipped model.
 #   tests/server/clients/run.sh PACKAGES SERVER [pytest arguments]
-# PACKAGES is `requirements`, or `harness` for the tests marked so. The packages of PACKAGES.txt are
-# installed into build/clients/PACKAGES. Exit status 77: no network to install them from.
+# PACKAGES is `requirements`, `harness` for the tests marked so, or `frameworks/NAME` for
+# frameworks/test_NAME.py. The packages of PACKAGES.txt are installed into build/clients/PACKAGES. A
+# framework's file names every package with its version: pip needs many minutes to find versions that fit
+# together. Exit status 77: no network to install them from.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 root=$here/../../..
-packages=${1:?requirements or harness}
+packages=${1:?requirements, harness or frameworks/NAME}
 server=$(realpath "${2:-$root/build/release/bin/tessera-server}")
 shift $(($# < 2 ? $# : 2))
 
@@ -21,5 +23,6 @@ if [ "$wanted" != "$(cat "$venv/installed.txt" 2>/dev/null)" ]; then
   fi
   echo "$wanted" >"$venv/installed.txt"
 fi
-cd "$here"
+cd "$here/$(dirname "$packages")"
+case $packages in frameworks/*) set -- "test_${packages#frameworks/}.py" "$@" ;; esac
 TESSERA_SERVER=$server exec "$venv/bin/python" -m pytest -q -p no:cacheprovider "$@"

@@ -1,23 +1,22 @@
 """Each Python example of docs/howto/clients.md runs against the server."""
 
-import re
-import subprocess
-import sys
-
 import pytest
 
+from client_document import SECTIONS, check_example
 from tessera_server import ROOT
 
-EXAMPLES = re.findall(r"```python\n(.*?)```", (ROOT / "docs/howto/clients.md").read_text(), re.DOTALL)
+OURS = ["OpenAI's", "Anthropic's"]
+EXAMPLES = [example for section in OURS for example in SECTIONS[section]]
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=range(len(EXAMPLES)))
 def test_an_example_prints_an_answer(server, example):
-    run = subprocess.run([sys.executable, "-c", example.replace("http://localhost:8080", server.http)],
-                         capture_output=True, text=True, timeout=60, check=False)
-    assert run.returncode == 0, run.stderr
-    assert run.stdout.strip()
+    check_example(server, example)
 
 
-def test_there_are_examples():
-    assert len(EXAMPLES) >= 3
+def test_there_are_examples_and_each_is_run_by_a_test():
+    assert len(EXAMPLES) >= 4
+    frameworks = ROOT / "tests/server/clients/frameworks"
+    tests = "".join(path.read_text() for path in frameworks.glob("test_*.py"))
+    for section, examples in SECTIONS.items():
+        assert not examples or section in OURS or f'SECTIONS["{section}"]' in tests, section

@@ -117,12 +117,15 @@ def smollm2():
         yield started
 
 
-def test_an_agents_loop_hits_the_prefix_cache(smollm2, record_property):
+UNIT = 64  # tokens of a unit of the prefix cache
+
+
+def test_an_agents_loop_hits_the_prefix_cache(smollm2):
     """Eight turns: a call, its result, and the whole history again."""
     client = openai.OpenAI(base_url=smollm2.http + "/v1", api_key="none", max_retries=0)
     history = [{"role": "system", "content": "You are an agent that uses tools."},
                {"role": "user", "content": "What is the weather in Paris, and what is 3 plus 4?"}]
-    prompt_tokens = cached_tokens = 0
+    turns = []  # prompt tokens, and those of them found in the cache
     for turn in range(8):
         answer = client.chat.completions.create(
             model=SMOLLM2.stem, messages=history, tools=TOOLS, temperature=0, max_tokens=120,
@@ -130,14 +133,17 @@ def test_an_agents_loop_hits_the_prefix_cache(smollm2, record_property):
         message = answer.choices[0].message
         assert answer.choices[0].finish_reason == "tool_calls"
         check(message.tool_calls[0])
-        if turn > 0:
-            prompt_tokens += answer.usage.prompt_tokens
-            cached_tokens += answer.usage.prompt_tokens_details.cached_tokens
+        turns.append((answer.usage.prompt_tokens, answer.usage.prompt_tokens_details.cached_tokens))
         history += [message, {"role": "tool", "tool_call_id": message.tool_calls[0].id,
                               "content": json.dumps({"result": "21 degrees" if turn % 2 == 0 else 7})}]
     last = client.chat.completions.create(
         model=SMOLLM2.stem, messages=history, tools=TOOLS, tool_choice="none", temperature=0, max_tokens=40)
     assert last.choices[0].message.content
-    share = cached_tokens / prompt_tokens
-    print(f"{share:.2f} of {prompt_tokens} prompt tokens were cached")
-    assert share > 0.7
+    turns.append((last.usage.prompt_tokens, last.usage.prompt_tokens_details.cached_tokens))
+    print("\nturn  prompt  cached  share")
+    for turn, (prompt, cached) in enumerate(turns, 1):
+        print(f"{turn:4}  {prompt:6}  {cached:6}  {cached / prompt:.3f}")
+    for (before, _), (prompt, cached) in zip(turns, turns[1:]):
+        assert cached >= before // UNIT * UNIT, f"whole units of the prompt before are in the cache: {turns}"
+        assert cached / prompt > 0.65, turns
+    assert sum(cached for _, cached in turns[1:]) / sum(prompt for prompt, _ in turns[1:]) > 0.85, turns
