@@ -14,8 +14,8 @@ struct DeviceMemoryUse {
   int64_t total = 0;
 };
 
-// A device's memory, and its peak performance by its vendor's own means, against which tessera-bench
-// measures ops. Functions with a stream start their work on it and do not wait.
+// A device's memory, and its peak performance by its vendor's own means: tessera-bench measures ops
+// against it. Functions with a stream start their work on it and do not wait.
 struct DeviceProbe {
   std::string device;  // name as reported by the driver
   int32_t multiprocessors = 0;
