@@ -50,13 +50,12 @@ absl::StatusOr<int64_t> free_kv_bytes(const DeviceMemoryUse& use, const EngineOp
                                       const ModelConfig& model, const Backend& backend,
                                       Stream stream) {
   TESSERA_ASSIGN_OR_RETURN(const KvArenaShape shape, shape_of(kv_cache_options(options, model)));
-  const bool records = backend.record != nullptr &&
-                       (options.ranks == nullptr || options.ranks->records_sums());
-  const StartMemory start{
-      .sampling =
-          Sampler::bytes_for(model.vocab, TransformerOptions().max_logits_rows, backend, stream),
-      .recordings = records ? recordings_of(options, shape) : 0,
-      .launches = kLaunchesOfLayer * model.layers + kOtherLaunches};
+  const bool records =
+      backend.record != nullptr && (options.ranks == nullptr || options.ranks->records_sums());
+  const StartMemory start{.sampling = Sampler::bytes_for(
+                              model.vocab, TransformerOptions().max_logits_rows, backend, stream),
+                          .recordings = records ? recordings_of(options, shape) : 0,
+                          .launches = kLaunchesOfLayer * model.layers + kOtherLaunches};
   absl::StatusOr<int64_t> own = free_kv_bytes(use, start);
   if (options.ranks == nullptr) {
     return own;

@@ -45,9 +45,7 @@ class DeviceBudgetOfEngine : public testing::Test {
     options_.context = 4096;
     device_.record = [](const RecordArgs&, Stream) { return std::unique_ptr<Recording>(); };
   }
-  int64_t bytes() {
-    return free_kv_bytes(use_, options_, model_, device_, pool_.stream()).value();
-  }
+  int64_t bytes() { return free_kv_bytes(use_, options_, model_, device_, pool_.stream()).value(); }
 
   const DeviceMemoryUse use_{.free = 60 * kGiB, .total = 80 * kGiB};
   ModelConfig model_;
