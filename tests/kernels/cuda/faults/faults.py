@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Seeds faults in the CUDA backend and shows which tool catches each.
 
-    faults.py BUILD [--only TEXT] [--first] [--table FILE]
+    faults.py BUILD [--only PATTERN] [--first] [--table FILE]
 
 BUILD is a build folder with cuda_emulated_test, cuda_races_test and, where CUDA's headers are,
 cuda_host_test. Two kinds of faults:
@@ -113,7 +113,7 @@ def barrier_faults(build, only, first):
     emulated, races = (str(build / "bin" / name) for name in (EMULATED, RACES))
     reached = None
     for fault, place in barriers():
-        if only not in fault:
+        if not re.search(only, fault):
             continue
         reached = reached if reached is not None else places_of_tests(emulated)
         tests = reached.get(place, [])
@@ -158,7 +158,7 @@ def built_with(build, edit, folder):
 
 def edit_faults(build, only, first):
     for edit in EDITS:
-        if only not in edit["name"] or not (build / "bin" / edit["test"]).exists():
+        if not re.search(only, edit["name"]) or not (build / "bin" / edit["test"]).exists():
             continue
         with tempfile.TemporaryDirectory() as folder:
             program = built_with(build, edit, pathlib.Path(folder))
