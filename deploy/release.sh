@@ -19,6 +19,12 @@ out=$(realpath "${2:-build/packages}")
 for tool in patchelf dpkg-shlibdeps strip; do
   command -v "$tool" >/dev/null || { echo "no $tool here: deploy/dependencies.sh release" >&2; exit 1; }
 done
+# Without PTX a GPU newer than the build's architectures finds no kernels.
+if [ -e "$build/bin/libtessera_cuda.so" ] &&
+  ! grep -q '^TESSERA_CUDA_ARCHITECTURES:.*-virtual' "$build/CMakeCache.txt"; then
+  echo "$build has no PTX: configure it with TESSERA_CUDA_ARCHITECTURES=80-real;90a-real;90-virtual" >&2
+  exit 1
+fi
 version=$(sed -n 's/^project(tessera VERSION \([0-9.]*\).*/\1/p' CMakeLists.txt)
 arch=$(dpkg --print-architecture)
 work=$(mktemp -d)

@@ -8,12 +8,19 @@
 
 namespace tessera {
 
-// Peak performance of a device by its vendor's own means. tessera-bench measures ops against it.
-// All functions start their work on the stream and do not wait for it.
+// Bytes of a device's memory, as its driver reports them.
+struct DeviceMemoryUse {
+  int64_t free = 0;
+  int64_t total = 0;
+};
+
+// A device's memory, and its peak performance by its vendor's own means: tessera-bench measures ops
+// against it. Functions with a stream start their work on it and do not wait.
 struct DeviceProbe {
   std::string device;  // name as reported by the driver
   int32_t multiprocessors = 0;
-  int64_t cache_bytes = 0;  // largest cache
+  int64_t cache_bytes = 0;                // largest cache
+  DeviceMemoryUse (*memory)() = nullptr;  // null: not known
   void (*copy)(void* to, const void* from, int64_t bytes, Stream) = nullptr;
   // Requires: address and size are multiples of 16 bytes. May change the memory.
   void (*read)(void* memory, int64_t bytes, Stream) = nullptr;

@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "engine/device_budget.h"
 #include "kernels/cpu/backend.h"
 #include "kernels/cuda_library.h"
 #include "models/checkpoint.h"
@@ -204,11 +205,21 @@ absl::StatusOr<std::unique_ptr<Engine>> load_engine(const Settings& settings, Th
   TESSERA_ASSIGN_OR_RETURN(std::unique_ptr<Transformer> loaded,
                            Transformer::load(settings.model, transformer, backend, stream));
   const Transformer& model = *loaded;  // owned by the engine after create()
+  const bool knows_memory = cuda.probe != nullptr && cuda.probe->memory != nullptr;
+  if (knows_memory && options.kv_bytes == 0) {
+    TESSERA_ASSIGN_OR_RETURN(options.kv_bytes, free_kv_bytes(cuda.probe->memory(), options,
+                                                             model.config(), backend, stream));
+  }
   TESSERA_ASSIGN_OR_RETURN(std::unique_ptr<Engine> engine,
                            Engine::create(options, std::move(loaded), backend, stream));
   if (ranks == nullptr || ranks->rank() == 0) {
     log_model(model_name(settings), config);
     log_memory(settings, model, engine->options(), engine->stats());
+    if (knows_memory) {
+      const DeviceMemoryUse use = cuda.probe->memory();
+      spdlog::info("device memory: {:.1f} of {:.1f} MiB are free after the start", mib(use.free),
+                   mib(use.total));
+    }
   }
   return engine;
 }

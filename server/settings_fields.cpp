@@ -330,7 +330,8 @@ std::vector<SettingsField> engine_fields() {
       floor_field(),
       bytes_field("kv-memory", 0,
                   "size of the KV cache on each rank, with residual buffers and tables, such as "
-                  "512MiB or 2GiB; 0: room for --max-sequences of --context tokens",
+                  "512MiB or 2GiB; 0: on a CPU room for --max-sequences of --context tokens, on a "
+                  "GPU what is free once the model is loaded",
                   TESSERA_AT(engine.kv_bytes)),
       choice_field<bool>("kv-populate", {{"on", true}, {"off", false}},
                          "take the memory of the KV cache at start, so that a lack of it shows "

@@ -2,16 +2,15 @@
 
 #include "kernels/cuda/linear/linear.h"
 #include "kernels/cuda/ops.h"
+#include "kernels/cuda/pages/served_formats.h"
 #include "kernels/recording.h"
 
 namespace tessera {
 namespace {
 
-// All supported formats but rotated ones and fp8, with the head dimensions that attention.cu
-// serves.
+// With the head dimensions that attention.cu serves.
 bool serves_pages(KvFormat format, int32_t head_dim) {
-  return is_supported(format) && !format.rotated && !format.e4m3 && head_dim % 16 == 0 &&
-         head_dim <= 128;
+  return cuda::serves_format(format) && head_dim % 16 == 0 && head_dim <= 128;
 }
 
 Backend make() {

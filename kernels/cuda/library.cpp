@@ -1,5 +1,7 @@
 #include <cuda_runtime.h>
 
+#include <cstdlib>
+
 #include "kernels/cuda/backend.h"
 #include "kernels/cuda/probe/probe.h"
 #include "kernels/cuda/stream.h"
@@ -16,6 +18,9 @@ extern "C" [[gnu::visibility("default")]] void tessera_cuda_open(int32_t abi,
     library.error = "the CUDA backend and the program are from different builds";
     return;
   }
+  // All kernels are loaded now, so that the free memory of which --kv-memory 0 takes the rest does
+  // not shrink with each kernel's first launch.
+  setenv("CUDA_MODULE_LOADING", "EAGER", /*replace=*/0);
   int count = 0;
   const cudaError_t error = cudaGetDeviceCount(&count);
   if (error != cudaSuccess || count == 0) {

@@ -1,6 +1,7 @@
 #include <cuda_runtime.h>
 
 #include "kernels/cuda/ops.h"
+#include "kernels/cuda/probe/probe.h"
 #include "kernels/cuda/stream.h"
 
 namespace tessera::cuda {
@@ -42,6 +43,13 @@ const DeviceMemory& device_memory() {
                                         .download = download,
                                         .wait = wait};
   return kMemory;
+}
+
+DeviceMemoryUse memory_use() {
+  size_t free = 0;
+  size_t total = 0;
+  check(cudaMemGetInfo(&free, &total));
+  return {.free = static_cast<int64_t>(free), .total = static_cast<int64_t>(total)};
 }
 
 // Selects device 0, on which all memory and streams were created.

@@ -311,7 +311,7 @@ template <int kDim>
 void start(const AttentionArgs& args, const SequenceSpan* sequences, const Work& work,
            Stream stream) {
   if (work.decode && args.query_heads / args.pages.kv_heads <= kPairsOfProduct) {
-    start_decode<kDim, F16Rows, K8V4Rows, K4V2Rows>(args, sequences, work, stream);
+    start_decode<kDim, F16Rows, K8V4Rows, K4V2Rows, S70Rows>(args, sequences, work, stream);
   } else {
     start<kDim, 2, AnyRows>(args, sequences, work, stream);
   }

@@ -28,5 +28,10 @@ struct K4V2Rows {
   static constexpr int kBlocks = 5;
   static constexpr KvFormat kFormat = kKvK4V2;
 };
+struct S70Rows {
+  static constexpr bool kOneFormat = true;
+  static constexpr int kBlocks = 4;
+  static constexpr KvFormat kFormat = kKvS70;
+};
 
 }  // namespace tessera::cuda

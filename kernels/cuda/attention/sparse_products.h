@@ -81,6 +81,39 @@ TESSERA_DEVICE void put_nibbles(uint32_t codes, uint32_t* to) {
   }
 }
 
+// Loads of 16 bytes that a lane has in flight: 16 tokens of s70 take three, of s50 five.
+inline constexpr int32_t kStagedLoads = 3;
+
+// Writes a chunk of 16 bytes to the warp's memory: kept channels as f16, or a part of the bitmaps.
+template <int kDim>
+TESSERA_DEVICE void put_chunk(const SparseSide& side, const Staging& staging, int32_t chunk,
+                              const simt::Words& words, StagedTile<kDim>& staged) {
+  const auto chunks = static_cast<int32_t>(side.kept_bytes);
+  if (chunk >= chunks) {
+    simt::store_words(reinterpret_cast<std::byte*>(staged.bitmaps) + 16 * (chunk - chunks), words);
+    return;
+  }
+  f16* to = staged.kept + staging.place(chunk, 128 / side.bits);
+  if (side.bits == 16) {
+    simt::store_words(to, words);
+    return;
+  }
+  TESSERA_UNROLL
+  for (int32_t i = 0; i < 2; ++i) {
+    simt::Words halves[2];
+    if (side.bits == 8) {
+      put_bytes(words.at[2 * i], halves[0].at);
+      put_bytes(words.at[2 * i + 1], halves[0].at + 2);
+      simt::store_words(to + 8 * i, halves[0]);
+    } else {
+      put_nibbles(words.at[2 * i], halves[0].at);
+      put_nibbles(words.at[2 * i + 1], halves[1].at);
+      simt::store_words(to + 16 * i, halves[0]);
+      simt::store_words(to + 16 * i + 8, halves[1]);
+    }
+  }
+}
+
 // Copies the 16 tokens of a tile to the warp's memory. `tile`: its keys (values). 16 tokens of n
 // bytes are n chunks of 16 bytes; the same holds for their bitmaps.
 template <int kDim>
@@ -88,32 +121,20 @@ TESSERA_DEVICE void stage(const SparseSide& side, const Staging& staging, const 
                           StagedTile<kDim>& staged) {
   simt::sync_warp();  // the previous content has been read
   const auto chunks = static_cast<int32_t>(side.kept_bytes);
-  const int32_t chunk_halves = 128 / side.bits;
-  TESSERA_UNROLL_BY(4)
-  for (int32_t chunk = simt::lane(); chunk < chunks + side.bitmap_bytes; chunk += simt::kWarp) {
-    const simt::Words words = simt::load_global(tile + 16 * chunk);
-    if (chunk >= chunks) {
-      simt::store_words(reinterpret_cast<std::byte*>(staged.bitmaps) + 16 * (chunk - chunks),
-                        words);
-      continue;
-    }
-    f16* to = staged.kept + staging.place(chunk, chunk_halves);
-    if (side.bits == 16) {
-      simt::store_words(to, words);
-      continue;
+  const int32_t all = chunks + static_cast<int32_t>(side.bitmap_bytes);
+  TESSERA_UNROLL_BY(1)
+  for (int32_t first = 0; first < all; first += kStagedLoads * simt::kWarp) {
+    simt::Words words[kStagedLoads];
+    TESSERA_UNROLL
+    for (int32_t i = 0; i < kStagedLoads; ++i) {  // without a test, so that all are in flight
+      const int32_t chunk = first + simt::kWarp * i + simt::lane();
+      words[i] = simt::load_global(tile + 16 * (chunk < all ? chunk : all - 1));
     }
     TESSERA_UNROLL
-    for (int32_t i = 0; i < 2; ++i) {
-      simt::Words halves[2];
-      if (side.bits == 8) {
-        put_bytes(words.at[2 * i], halves[0].at);
-        put_bytes(words.at[2 * i + 1], halves[0].at + 2);
-        simt::store_words(to + 8 * i, halves[0]);
-      } else {
-        put_nibbles(words.at[2 * i], halves[0].at);
-        put_nibbles(words.at[2 * i + 1], halves[1].at);
-        simt::store_words(to + 16 * i, halves[0]);
-        simt::store_words(to + 16 * i + 8, halves[1]);
+    for (int32_t i = 0; i < kStagedLoads; ++i) {
+      const int32_t chunk = first + simt::kWarp * i + simt::lane();
+      if (chunk < all) {
+        put_chunk(side, staging, chunk, words[i], staged);
       }
     }
   }

@@ -5,6 +5,7 @@
 #include "kernels/cuda/attention/row_formats.h"
 #include "kernels/cuda/attention/scores.h"
 #include "kernels/cuda/attention/work.h"
+#include "kernels/cuda/pages/format_kind.h"
 
 namespace tessera::cuda {
 
@@ -131,8 +132,10 @@ class WarpAttention {
     if constexpr (Rows::kOneFormat) {
       layout.format = is_dense ? kKvF16 : Rows::kFormat;
       layout.head_dim = kDim;
+      return layout;
+    } else {
+      return as_served(layout);
     }
-    return layout;
   }
 
   // `is_dense`: the tile is the last of the row.

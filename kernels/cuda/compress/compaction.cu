@@ -39,6 +39,7 @@ struct Walk {
   bool copies_low;
   KvTokenScore open_token_scores[kKvGroup];
   float key_weights[kMaxSparseDim];  // for the key score output_aware
+  DecodedToken tokens[kWarps];       // each warp's token that is demoted
   SparseMemory sparse[kWarps];
 };
 
@@ -233,35 +234,51 @@ class RowCompaction {
   // Tile by tile of the low tier. A warp takes the tokens whose bytes are not shared with other
   // warps' tokens.
   TESSERA_DEVICE void demote() {
-    const Moves& moves = walk_.demotions;
-    if (low_layout_.format.is_sparse()) {
-      return demote_sparse(moves);
+    if (walk_.demotions.count == 0) {
+      return;  // without a low tier, low_layout_ is the high tier's, which may be of floats
     }
+    if (low_layout_.format.is_sparse()) {
+      demote_sparse(as_kind<FormatKind::sparse>(low_layout_), walk_.demotions);
+    } else {
+      demote_codes(as_kind<FormatKind::codes>(low_layout_), walk_.demotions);
+    }
+  }
+  TESSERA_DEVICE void demote_codes(const KvPageLayout& layout, const Moves& moves) {
+    TESSERA_UNROLL_BY(1)
     for (int32_t i = 0; i < moves.count;) {
       const TokenPlace first = low_place(moves.to[i]);
       const int32_t end = i + KvPageLayout::kKeyTile - first.lane;
       if (first.lane == 0) {
-        clear_tile(low_layout_, first, block_team());
+        clear_tile(layout, first, block_team());
         sync_block();
       }
+      TESSERA_UNROLL_BY(1)
       for (; i < moves.count && i < end; ++i) {
         const TokenPlace to = low_place(moves.to[i]);
         if (to.lane % kWarps == warp()) {
-          const StoredToken token(high_layout_, high_place(moves.from[i]));
-          put_codes(low_layout_, to, token,
-                    warp_ranges(low_layout_.format, low_layout_.head_dim, token), warp_team());
+          const DecodedToken& token = decoded(moves.from[i]);
+          put_codes(layout, to, token, warp_ranges(layout.format, layout.head_dim, token),
+                    warp_team());
         }
       }
     }
   }
-
   // One warp for each token: sparse tokens share no bytes.
-  TESSERA_DEVICE void demote_sparse(const Moves& moves) {
+  TESSERA_DEVICE void demote_sparse(const KvPageLayout& layout, const Moves& moves) {
+    TESSERA_UNROLL_BY(1)
     for (int32_t i = warp(); i < moves.count; i += kWarps) {
-      put_sparse(low_layout_, low_place(moves.to[i]),
-                 StoredToken(high_layout_, high_place(moves.from[i])),
+      put_sparse(layout, low_place(moves.to[i]), decoded(moves.from[i]),
                  weighs_keys_ ? walk_.key_weights : nullptr, walk_.sparse[warp()]);
     }
+  }
+
+  // Returns: a token of the high tier, until the warp's next call.
+  TESSERA_DEVICE const DecodedToken& decoded(int32_t place) {
+    DecodedToken& token = walk_.tokens[warp()];
+    sync_warp();  // the previous token has been read
+    decode(high_layout_, high_place(place), token);
+    sync_warp();
+    return token;
   }
 
   TESSERA_DEVICE void copy() {
@@ -269,9 +286,9 @@ class RowCompaction {
     const bool low = walk_.copies_low;
     TESSERA_UNROLL_BY(1)
     for (int32_t i = 0; i < moves.count; ++i) {
-      copy_token(low ? low_layout_ : high_layout_,
-                 low ? low_place(moves.from[i]) : high_place(moves.from[i]),
-                 low ? low_place(moves.to[i]) : high_place(moves.to[i]));
+      const TokenPlace from = low ? low_place(moves.from[i]) : high_place(moves.from[i]);
+      const TokenPlace to = low ? low_place(moves.to[i]) : high_place(moves.to[i]);
+      copy_token(low ? low_layout_ : high_layout_, from, to);
     }
   }
 
@@ -280,11 +297,16 @@ class RowCompaction {
   TESSERA_DEVICE static void copy_token(const KvPageLayout& layout, const TokenPlace& from,
                                         const TokenPlace& to) {
     if (layout.format.is_sparse()) {
-      return copy_sparse(layout, from, to, block_team());
+      copy_sparse(as_kind<FormatKind::sparse>(layout), from, to, block_team());
+    } else if (layout.format.key_bits <= 8) {
+      copy_codes(as_kind<FormatKind::codes>(layout), from, to);
+    } else {
+      const KvPageLayout floats = as_kind<FormatKind::floats>(layout);
+      put_floats(floats, to, StoredToken(floats, from), block_team());
     }
-    if (!layout.format.is_codes()) {
-      return put_floats(layout, to, StoredToken(layout, from), block_team());
-    }
+  }
+  TESSERA_DEVICE static void copy_codes(const KvPageLayout& layout, const TokenPlace& from,
+                                        const TokenPlace& to) {
     const std::byte* from_keys = from.page + layout.keys_offset(from.tile);
     std::byte* to_keys = to.page + layout.keys_offset(to.tile);
     for (int64_t line = thread() * KvPageLayout::kLineBytes; line < layout.key_tile_bytes();

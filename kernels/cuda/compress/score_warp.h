@@ -1,6 +1,7 @@
 #pragma once
 
 #include "kernels/cuda/compress/token_contributions.h"
+#include "kernels/cuda/pages/format_kind.h"
 
 namespace tessera::cuda {
 
@@ -125,8 +126,8 @@ class ScoreWarp {
     const Queries<kProducts> queries =
         load_queries(memory_, block.pairs, args_.pages.head_dim, args_.scale * kLog2E, query);
     if (in_pages > 0) {
-      const Tile tile{args_.pages.layouts[is_left_ ? span_.tiers.high : span_.tiers.low], 0,
-                      in_pages < kKvGroup ? in_pages : kKvGroup, false};
+      const Tile tile{as_served(args_.pages.layouts[is_left_ ? span_.tiers.high : span_.tiers.low]),
+                      0, in_pages < kKvGroup ? in_pages : kKvGroup, false};
       weigh(block, tokens, tile, queries, query);
       finish(block, 0, tile.end);
     }

@@ -33,25 +33,21 @@ TESSERA_DEVICE TokenScoreRow token_score_row(const KvPagesView& pages, const Seq
   const KvRow counts = pages.rows[row];
   const int32_t before = counts.high - (span.closed_after() - span.closed_before()) * kKvGroup;
   const int32_t fresh = before + span.context - span.closed_before() * kKvGroup;
+  TokenScoreRow scored{.token_scores = pages.token_score_row(row),
+                       .row_token_scores = pages.row_token_scores,
+                       .before = before,
+                       .fresh = fresh,
+                       .left = fresh + span.count,
+                       .low = counts.low};
   if (scoring.section > 0) {
-    const int32_t left = counts.high - (span.closed_after() * kKvGroup - scoring.begin);
-    return {pages.token_score_row(row),
-            pages.row_token_scores,
-            before,
-            fresh,
-            left,
-            0,
-            left - scoring.section,
-            true,
-            span.context == scoring.begin,
-            scoring.begin - scoring.section};
+    scored.left = counts.high - (span.closed_after() * kKvGroup - scoring.begin);
+    scored.low = 0;
+    scored.first = scored.left - scoring.section;
+    scored.by_section = true;
+    scored.begins = span.context == scoring.begin;
+    scored.first_position = scoring.begin - scoring.section;
   }
-  return {pages.token_score_row(row),
-          pages.row_token_scores,
-          before,
-          fresh,
-          fresh + span.count,
-          counts.low};
+  return scored;
 }
 
 // One float as the vector of a scorer. No product is fused with the addition behind it. So token

@@ -1,41 +1,33 @@
 #include "kernels/check.h"
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/pages/pool_plan.h"
-#include "kernels/cuda/pages/token_codec.h"
+#include "kernels/cuda/pages/tile_writer.h"
 
 namespace tessera::cuda {
 namespace {
 
 using namespace simt;
 
-constexpr int32_t kThreads = 128;
-constexpr int32_t kWarps = kThreads / kWarp;
-constexpr int32_t kTile = KvPageLayout::kKeyTile;
-
-// Shared memory of a block.
-struct DemotionMemory {
-  TokenRanges ranges[kTile];
-  SparseMemory sparse[kWarps];
-};
-
 // Demotes one row of a prefix block, by one thread block: tile by tile into `scratch`, which holds
 // page_bytes bytes, then page by page. A page of the new format holds at least as many tokens as
 // one of the old format. So when a page of the row is overwritten, its tokens have already been
-// read.
+// read. kTo: kind of the new format.
+template <FormatKind kTo>
 class RowDemotion {
  public:
   TESSERA_DEVICE RowDemotion(const KvPool& pool, const PrefixBlock& prefix_block, uint8_t tier,
                              int64_t head, std::byte* scratch)
       : pool_(pool),
         from_(pool.pages.layouts[prefix_block.tier]),
-        to_(pool.pages.layouts[tier]),
+        to_(as_kind<kTo>(pool.pages.layouts[tier])),
         table_(pool.prefix_block_table(prefix_block.handle, head)),
         scratch_(scratch) {}
 
-  TESSERA_DEVICE void run(DemotionMemory& memory) const {
+  TESSERA_DEVICE void run(TileMemory& memory) const {
     for (int32_t page = 0; page * to_.capacity < pool_.prefix_block_tokens; ++page) {
-      for (int32_t first = 0; first < to_.capacity; first += kTile) {
-        demote_tile(page * to_.capacity + first, token_place(scratch_, first), memory);
+      for (int32_t first = 0; first < to_.capacity; first += kTileTokens) {
+        decode_tile(page * to_.capacity + first, memory);
+        put_tile(token_place(scratch_, first), memory);
       }
       copy_bytes(scratch_, pool_.pages.page(table_[page]), to_.used_bytes(), block_team());
       sync_block();
@@ -43,47 +35,46 @@ class RowDemotion {
   }
 
  private:
-  TESSERA_DEVICE StoredToken token(int32_t index) const {
-    const int32_t id = table_[index / from_.capacity];
-    simt::check(id >= 0 && pool_.owners[id] == 1);
-    return {from_, token_place(pool_.pages.page(id), index % from_.capacity)};
+  // Decodes the row's tokens [first, first + kTileTokens).
+  TESSERA_DEVICE void decode_tile(int32_t first, TileMemory& memory) const {
+    each_own_token([&](int32_t i) {
+      const int32_t id = table_[(first + i) / from_.capacity];
+      simt::check(id >= 0 && pool_.owners[id] == 1);
+      decode(from_, token_place(pool_.pages.page(id), (first + i) % from_.capacity),
+             memory.tokens[i]);
+    });
+    sync_warp();
   }
 
-  TESSERA_DEVICE void demote_tile(int32_t first, const TokenPlace& to,
-                                  DemotionMemory& memory) const {
-    if (to_.format.is_sparse()) {
-      for (int32_t i = warp(); i < kTile; i += kWarps) {
-        put_sparse(to_, {to.page, to.tile, i}, token(first + i), nullptr, memory.sparse[warp()]);
-      }
-      return sync_block();
+  TESSERA_DEVICE void put_tile(const TokenPlace& to, TileMemory& memory) const {
+    if constexpr (kTo == FormatKind::sparse) {
+      each_own_token([&](int32_t i) {
+        put_sparse(to_, {to.page, to.tile, i}, memory.tokens[i], nullptr, memory.sparse[warp()]);
+      });
+    } else {
+      find_own_ranges(to_, memory);
+      sync_block();
+      put_code_tile(to_, to, memory);
     }
-    for (int32_t i = warp(); i < kTile; i += kWarps) {
-      const TokenRanges of_token = warp_ranges(to_.format, to_.head_dim, token(first + i));
-      if (lane() == 0) {
-        memory.ranges[i] = of_token;
-      }
-    }
-    sync_block();
-    put_code_tile(
-        to_, to, [&](int32_t i) { return token(first + i); },
-        [&](int32_t i) { return memory.ranges[i]; }, block_team());
     sync_block();
   }
 
   const KvPool& pool_;
   const KvPageLayout& from_;
-  const KvPageLayout& to_;
+  const KvPageLayout to_;
   const int32_t* table_;
   std::byte* scratch_;
 };
 
 // One thread block for each KV head of all layers; it takes the prefix blocks one after the other.
-TESSERA_KERNEL(kThreads)
+// kTo: kind of the tier's format.
+template <FormatKind kTo>
+TESSERA_KERNEL(kTileThreads)
 demote_kernel(KvPool pool, Plan<PrefixBlock> prefix_blocks, uint8_t tier, std::byte* scratch) {
   for (int32_t i = 0; i < prefix_blocks.count; ++i) {
-    RowDemotion(pool, prefix_blocks.data[i], tier, block_x(),
-                scratch + block_x() * pool.pages.page_bytes)
-        .run(shared<DemotionMemory>());
+    RowDemotion<kTo>(pool, prefix_blocks.data[i], tier, block_x(),
+                     scratch + block_x() * pool.pages.page_bytes)
+        .run(shared<TileMemory>());
   }
 }
 
@@ -115,8 +106,8 @@ void check_args(const KvDemoteArgs& args, Stream stream) {
     TESSERA_CHECK(prefix_block.tier != args.tier && from.capacity <= to.capacity,
                   "kv_demote: to a format that is no denser");
     TESSERA_CHECK(!to.format.is_floats(), "kv_demote: to a format of codes or a sparse one");
-    TESSERA_CHECK(!to.format.is_sparse() || to.head_dim <= kMaxSparseDim,
-                  "the CUDA backend serves sparse formats with head dimensions up to 128");
+    TESSERA_CHECK(to.head_dim <= kMaxDecodedDim,
+                  "the CUDA backend serves head dimensions up to 128");
   }
   TESSERA_CHECK(kv_demote_scratch_bytes(pool.pages, stream) <= std::ssize(args.scratch),
                 "kv_demote: scratch is too small");
@@ -136,9 +127,11 @@ void kv_demote(const KvDemoteArgs& args, Stream stream) {
   const Plan<PrefixBlock> prefix_blocks = plan_of(args.prefix_blocks, stream);
   launch(stream,
          {.grid_x = static_cast<int32_t>(slot_rows(args.pool)),
-          .threads = kThreads,
-          .shared_bytes = sizeof(DemotionMemory)},
-         demote_kernel, args.pool, prefix_blocks, args.tier, args.scratch.data());
+          .threads = kTileThreads,
+          .shared_bytes = sizeof(TileMemory)},
+         args.pool.pages.layouts[args.tier].format.is_sparse() ? demote_kernel<FormatKind::sparse>
+                                                               : demote_kernel<FormatKind::codes>,
+         args.pool, prefix_blocks, args.tier, args.scratch.data());
   launch(stream, kOneBlock, recycle_kernel, args.pool, prefix_blocks,
          args.pool.prefix_block_pages_of(args.tier));
 }

@@ -1,22 +1,14 @@
 #include "kernels/check.h"
 #include "kernels/cuda/ops.h"
-#include "kernels/cuda/pages/token_codec.h"
+#include "kernels/cuda/pages/tile_writer.h"
 
 namespace tessera::cuda {
 namespace {
 
 using namespace simt;
 
-constexpr int32_t kThreads = 128;
-constexpr int32_t kTile = KvPageLayout::kKeyTile;
+constexpr int32_t kTile = kTileTokens;
 constexpr int32_t kGroupTiles = kKvGroup / kTile;
-constexpr int32_t kWarps = kThreads / kWarp;
-
-// Shared memory of a block.
-struct StoreMemory {
-  TokenRanges ranges[kKvGroup];
-  SparseMemory sparse[kWarps];
-};
 
 constexpr int32_t closed_tokens(const SequenceSpan& span) {
   return (span.closed_after() - span.closed_before()) * kKvGroup;
@@ -30,6 +22,7 @@ class GroupStore {
       : args_(args),
         pages_(args.pages),
         span_(span),
+        residual_(as_kind<FormatKind::floats>(args.pages.residual_layout)),
         head_(head),
         row_(args.pages.row_index(span.slot, args.layer, head)),
         first_dense_(first_dense) {}
@@ -67,12 +60,12 @@ class GroupStore {
 
   // Writes the span's tokens from `begin` to the end of the group to a page of the residual layout.
   TESSERA_DEVICE void put(int32_t begin, int32_t group, std::byte* dense) const {
-    const KvPageLayout& residual = pages_.residual_layout;
     const int32_t first = group * kKvGroup;
     const int32_t span_end = span_.context + span_.count;
     const int32_t end = span_end < first + kKvGroup ? span_end : first + kKvGroup;
     const int32_t count = (end - begin) * pages_.head_dim;
-    for (int32_t i = thread(); i < count; i += kThreads) {
+    TESSERA_UNROLL_BY(1)
+    for (int32_t i = thread(); i < count; i += kTileThreads) {
       const int32_t position = begin + i / pages_.head_dim;
       const int32_t channel = i % pages_.head_dim;
       const int64_t from = span_.first_row + position - span_.context;
@@ -80,13 +73,13 @@ class GroupStore {
       const int32_t tile = position % kKvGroup / kTile;
       const int32_t lane = position % kTile;
       put_float(args_.keys.data[from * args_.keys.stride + column],
-                dense + residual.keys_offset(tile) + residual.key_offset(lane, channel));
+                dense + residual_.keys_offset(tile) + residual_.key_offset(lane, channel));
       put_float(args_.values.data[from * args_.values.stride + column],
-                dense + residual.values_offset(tile) + residual.value_offset(lane, channel));
+                dense + residual_.values_offset(tile) + residual_.value_offset(lane, channel));
     }
   }
   TESSERA_DEVICE void put_float(float x, std::byte* to) const {
-    if (pages_.residual_layout.format == kKvF16) {
+    if (residual_.format.key_bits == 16) {
       *reinterpret_cast<f16*>(to) = to_stored_f16(x);
     } else {
       *reinterpret_cast<float*>(to) = x;
@@ -95,7 +88,7 @@ class GroupStore {
 
   // Returns: token `index` of a full dense group.
   TESSERA_DEVICE StoredToken token(std::byte* dense, int32_t index) const {
-    return {pages_.residual_layout, token_place(dense, index)};
+    return {residual_, token_place(dense, index)};
   }
 
   // Encodes a full dense group after the row's high tokens.
@@ -103,30 +96,87 @@ class GroupStore {
     const KvPageLayout& layout = pages_.layouts[span_.tiers.high];
     const int32_t stored = pages_.rows[row_].high + (group - span_.closed_before()) * kKvGroup;
     if (layout.format.is_sparse()) {
-      return close_sparse(layout, stored, dense);
+      close_sparse(as_kind<FormatKind::sparse>(layout), stored, dense);
+    } else if (layout.format.key_bits <= 8) {
+      close_codes(as_kind<FormatKind::codes>(layout), stored, dense);
+    } else {
+      close_floats(as_kind<FormatKind::floats>(layout), stored, dense);
     }
-    const auto& ranges = shared<StoreMemory>().ranges;
-    if (layout.format.is_codes()) {
-      find_ranges(layout.format, dense);
-      sync_block();
-    }
+  }
+
+  TESSERA_DEVICE void close_floats(const KvPageLayout& layout, int32_t stored,
+                                   std::byte* dense) const {
     if (stored % kTile != 0) {
-      return close_tokens(layout, stored, dense);
+      TESSERA_UNROLL_BY(1)
+      for (int32_t i = 0; i < kKvGroup; ++i) {
+        put_floats(layout, place(layout, stored + i), token(dense, i), block_team());
+      }
+      return;
     }
+    TESSERA_UNROLL_BY(1)
     for (int32_t tile = 0; tile < kGroupTiles; ++tile) {
       const TokenPlace to = place(layout, stored + tile * kTile);
-      if (layout.format.is_codes()) {
-        put_code_tile(
-            layout, to, [&](int32_t i) { return token(dense, tile * kTile + i); },
-            [&](int32_t i) { return ranges[tile * kTile + i]; }, block_team());
-      } else {
-        const KvPageLayout& residual = pages_.residual_layout;
-        copy_bytes(dense + residual.keys_offset(tile), to.page + layout.keys_offset(to.tile),
-                   layout.key_tile_bytes(), block_team());
-        copy_bytes(dense + residual.values_offset(tile), to.page + layout.values_offset(to.tile),
-                   layout.value_tile_bytes(), block_team());
-      }
+      copy_bytes(dense + residual_.keys_offset(tile), to.page + layout.keys_offset(to.tile),
+                 layout.key_tile_bytes(), block_team());
+      copy_bytes(dense + residual_.values_offset(tile), to.page + layout.values_offset(to.tile),
+                 layout.value_tile_bytes(), block_team());
     }
+  }
+
+  TESSERA_DEVICE void close_codes(const KvPageLayout& layout, int32_t stored,
+                                  std::byte* dense) const {
+    TileMemory& memory = shared<TileMemory>();
+    TESSERA_UNROLL_BY(1)
+    for (int32_t tile = 0; tile < kGroupTiles; ++tile) {
+      const int32_t first = stored + tile * kTile;
+      decode_tile(dense, tile, memory);
+      find_own_ranges(layout, memory);
+      sync_block();
+      if (stored % kTile == 0) {
+        put_code_tile(layout, place(layout, first), memory);
+      } else {
+        put_code_tokens(layout, first, memory);
+      }
+      sync_block();
+    }
+  }
+  // Used if a policy left a number of tokens that is not whole tiles. Writes token after token,
+  // because neighbours share bytes.
+  TESSERA_DEVICE void put_code_tokens(const KvPageLayout& layout, int32_t first,
+                                      const TileMemory& memory) const {
+    TESSERA_UNROLL_BY(1)
+    for (int32_t i = 0; i < kTile; ++i) {
+      const TokenPlace to = place(layout, first + i);
+      if (to.lane == 0) {  // the first token of a tile clears the rest of it
+        clear_tile(layout, to, block_team());
+        sync_block();
+      }
+      put_codes(layout, to, memory.tokens[i], memory.ranges[i], block_team());
+      sync_block();
+    }
+  }
+
+  // Works after any number of stored tokens, because sparse tokens share no bytes.
+  TESSERA_DEVICE void close_sparse(const KvPageLayout& layout, int32_t stored,
+                                   std::byte* dense) const {
+    TileMemory& memory = shared<TileMemory>();
+    TESSERA_UNROLL_BY(1)
+    for (int32_t tile = 0; tile < kGroupTiles; ++tile) {
+      decode_tile(dense, tile, memory);
+      each_own_token([&](int32_t i) {
+        put_sparse(layout, place(layout, stored + tile * kTile + i), memory.tokens[i], nullptr,
+                   memory.sparse[warp()]);
+      });
+      sync_warp();
+    }
+  }
+
+  // Decodes the warp's own tokens of a full dense group's tile.
+  TESSERA_DEVICE void decode_tile(std::byte* dense, int32_t tile, TileMemory& memory) const {
+    each_own_token([&](int32_t i) {
+      decode(token(dense, tile * kTile + i), pages_.head_dim, memory.tokens[i]);
+    });
+    sync_warp();
   }
 
   TESSERA_DEVICE TokenPlace place(const KvPageLayout& layout, int32_t token) const {
@@ -137,54 +187,10 @@ class GroupStore {
     return token_place(pages_.page(page_id), token % layout.capacity);
   }
 
-  // Works after any number of stored tokens, because sparse tokens share no bytes.
-  TESSERA_DEVICE void close_sparse(const KvPageLayout& layout, int32_t stored,
-                                   std::byte* dense) const {
-    SparseMemory& memory = shared<StoreMemory>().sparse[warp()];
-    for (int32_t i = warp(); i < kKvGroup; i += kWarps) {
-      put_sparse(layout, place(layout, stored + i), token(dense, i), nullptr, memory);
-    }
-  }
-
-  // Half of the threads have one token's key each, the other half one token's value.
-  TESSERA_DEVICE void find_ranges(KvFormat format, std::byte* dense) const {
-    static_assert(kThreads == 2 * kKvGroup);
-    const StoredToken own = token(dense, thread() % kKvGroup);
-    const bool of_key = thread() < kKvGroup;
-    float lowest = of_key ? own.key(0) : own.value(0);
-    float highest = lowest;
-    for (int32_t c = 1; c < pages_.head_dim; ++c) {
-      const float x = of_key ? own.key(c) : own.value(c);
-      lowest = min(lowest, x);
-      highest = max(highest, x);
-    }
-    TokenRanges& of = shared<StoreMemory>().ranges[thread() % kKvGroup];
-    (of_key ? of.key : of.value) =
-        code_range(lowest, highest, of_key ? format.key_bits : format.value_bits);
-  }
-
-  // Used if a policy left a number of tokens that is not whole tiles. Writes token after token,
-  // because neighbours share bytes.
-  TESSERA_DEVICE void close_tokens(const KvPageLayout& layout, int32_t stored,
-                                   std::byte* dense) const {
-    for (int32_t i = 0; i < kKvGroup; ++i) {
-      const TokenPlace to = place(layout, stored + i);
-      if (!layout.format.is_codes()) {
-        put_floats(layout, to, token(dense, i), block_team());
-        continue;
-      }
-      if (to.lane == 0) {  // the first token of a tile clears the rest of it
-        clear_tile(layout, to, block_team());
-        sync_block();
-      }
-      put_codes(layout, to, token(dense, i), shared<StoreMemory>().ranges[i], block_team());
-      sync_block();
-    }
-  }
-
   const KvStoreArgs& args_;
   const KvPagesView& pages_;
   const SequenceSpan& span_;
+  const KvPageLayout residual_;
   int32_t head_;
   int64_t row_;
   int64_t first_dense_;
@@ -194,7 +200,7 @@ class GroupStore {
 // its own: the last group writes the residual buffer, which the first group may have to read. If
 // the row's tokens are not whole tiles, neighbouring groups share one, whose first token clears it.
 // Then the first block stores all groups of the row, in order.
-TESSERA_KERNEL(kThreads) store_kernel(KvStoreArgs args, const SequenceSpan* sequences) {
+TESSERA_KERNEL(kTileThreads, 4) store_kernel(KvStoreArgs args, const SequenceSpan* sequences) {
   const int32_t sequence = block_x() / args.pages.kv_heads;
   const SequenceSpan span = sequences[sequence];
   const int32_t group = span.closed_before() + block_y();
@@ -248,8 +254,9 @@ void check_args(const KvStoreArgs& args) {
                   "kv_store: a sequence's rows");
     const KvPageLayout& layout = pages.layouts[span.tiers.high];
     TESSERA_CHECK(layout.capacity > 0, "kv_store: no such tier");
-    TESSERA_CHECK(!layout.format.is_sparse() || pages.head_dim <= kMaxSparseDim,
-                  "the CUDA backend serves sparse formats with head dimensions up to 128");
+    TESSERA_CHECK(
+        layout.format.is_floats() || pages.head_dim <= kMaxDecodedDim,
+        "the CUDA backend serves codes and sparse formats with head dimensions up to 128");
     groups += dense_groups(span);
   }
   TESSERA_CHECK(
@@ -272,8 +279,8 @@ void kv_store(const KvStoreArgs& args, Stream stream) {
   launch(stream,
          {.grid_x = count * args.pages.kv_heads,
           .grid_y = max_groups,
-          .threads = kThreads,
-          .shared_bytes = sizeof(StoreMemory)},
+          .threads = kTileThreads,
+          .shared_bytes = sizeof(TileMemory)},
          store_kernel, args, sequences);
   if (max_groups > 1 && any_closes) {
     launch(stream, {.grid_x = static_cast<int32_t>(div_ceil(count * args.pages.kv_heads, kWarp))},

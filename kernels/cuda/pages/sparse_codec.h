@@ -47,8 +47,9 @@ struct KeptChannels {
   // Returns: number of kept channels before channel 32 word + lane.
   TESSERA_DEVICE int32_t before(int32_t word) const {
     int32_t count = simt::popcount(words[word] & ((1u << simt::lane()) - 1));
-    for (int32_t i = 0; i < word; ++i) {
-      count += simt::popcount(words[i]);
+    TESSERA_UNROLL
+    for (int32_t i = 0; i < kSparseWords; ++i) {
+      count += i < word ? simt::popcount(words[i]) : 0;
     }
     return count;
   }
@@ -77,6 +78,7 @@ TESSERA_DEVICE KeptChannels chosen_channels(const SparseSide& side, Score&& scor
     }
   }
   simt::sync_warp();
+  TESSERA_UNROLL_BY(4)
   for (int32_t other = 0; other < side.head_dim; ++other) {
     const uint32_t than = memory.scores[other];
     TESSERA_UNROLL
@@ -107,7 +109,7 @@ TESSERA_DEVICE void put_kept(const SparseSide& side, const KeptChannels& kept, i
     is_kept[i] = (kept.words[i] >> simt::lane() & 1) != 0;
     own[i] = is_kept[i] ? channel(simt::kWarp * i + simt::lane()) : 0.0f;
     largest = simt::max(largest, simt::abs(own[i]));
-    if (simt::lane() == i && 4 * i < side.bitmap_bytes) {
+    if (simt::lane() == 0 && 4 * i < side.bitmap_bytes) {  // one lane: `words` are registers
       reinterpret_cast<uint32_t*>(tile + side.bitmap_offset(lane))[i] = kept.words[i];
     }
   }
@@ -131,6 +133,7 @@ TESSERA_DEVICE void put_kept(const SparseSide& side, const KeptChannels& kept, i
     return scale > 0 ? simt::round(simt::min(simt::max(x / scale, -last), last)) : 0;
   };
   // Two codes of 4 bits share a byte. The lower one is written first, with 0 in the upper half.
+  TESSERA_UNROLL_BY(1)
   for (int32_t half = 0; half < 8 / side.bits; ++half) {
     TESSERA_UNROLL
     for (int32_t i = 0; i < kSparseWords; ++i) {

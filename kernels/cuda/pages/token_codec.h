@@ -1,5 +1,6 @@
 #pragma once
 
+#include "kernels/cuda/pages/format_kind.h"
 #include "kernels/cuda/pages/sparse_codec.h"
 
 namespace tessera::cuda {
@@ -94,6 +95,32 @@ class StoredToken {
   CodeRange value_ = {};
 };
 
+// The key and value of a token as f32, in shared memory: for writers that read channels more than
+// once, and in another order. One float more spreads the same channel of neighbours over the banks.
+inline constexpr int32_t kMaxDecodedDim = kMaxSparseDim;
+struct DecodedToken {
+  float keys[kMaxDecodedDim + 1];
+  float values[kMaxDecodedDim];
+
+  TESSERA_DEVICE float key(int32_t channel) const { return keys[channel]; }
+  TESSERA_DEVICE float value(int32_t channel) const { return values[channel]; }
+};
+
+// Decode a stored token, by one warp, which waits before it reads the channels.
+// Requires: head_dim <= kMaxDecodedDim.
+TESSERA_DEVICE void decode(const StoredToken& token, int32_t head_dim, DecodedToken& to) {
+  TESSERA_UNROLL_BY(1)
+  for (int32_t c = simt::lane(); c < head_dim; c += simt::kWarp) {
+    to.keys[c] = token.key(c);
+    to.values[c] = token.value(c);
+  }
+}
+TESSERA_DEVICE void decode(const KvPageLayout& layout, const TokenPlace& at, DecodedToken& to) {
+  with_kind(layout, [&](const KvPageLayout& of_kind) {
+    decode(StoredToken(of_kind, at), of_kind.head_dim, to);
+  });
+}
+
 struct TokenRanges {
   CodeRange key;
   CodeRange value;
@@ -137,6 +164,7 @@ TESSERA_DEVICE void put_code(std::byte* tile, KvPageLayout::CodePlace at, uint32
 // same division.
 template <class Visit>
 TESSERA_DEVICE void each_key_channel(int32_t head_dim, Team team, Visit&& visit) {
+  TESSERA_UNROLL_BY(1)
   for (int32_t i = team.self; 4 * i < round_up(head_dim, 16); i += team.size) {
     for (int32_t part = 0; part < 4; ++part) {
       const int32_t channel = 16 * (i / 4) + 4 * part + i % 4;
@@ -148,6 +176,7 @@ TESSERA_DEVICE void each_key_channel(int32_t head_dim, Team team, Visit&& visit)
 }
 template <class Visit>
 TESSERA_DEVICE void each_value_channel(int32_t head_dim, Team team, Visit&& visit) {
+  TESSERA_UNROLL_BY(1)
   for (int32_t i = team.self; i < (head_dim + 31) / 32 * 16; i += team.size) {
     for (int32_t channel = 32 * (i / 16) + i % 16; channel <= 32 * (i / 16) + i % 16 + 16;
          channel += 16) {
@@ -164,6 +193,7 @@ TESSERA_DEVICE void put_floats(const KvPageLayout& layout, const TokenPlace& to,
                                Team team) {
   std::byte* keys = to.page + layout.keys_offset(to.tile);
   std::byte* values = to.page + layout.values_offset(to.tile);
+  TESSERA_UNROLL_BY(1)
   for (int32_t c = team.self; c < layout.head_dim; c += team.size) {
     std::byte* key = keys + layout.key_offset(to.lane, c);
     std::byte* value = values + layout.value_offset(to.lane, c);
@@ -200,26 +230,27 @@ TESSERA_DEVICE void put_codes(const KvPageLayout& layout, const TokenPlace& to, 
 
 // Writes one token of a sparse format, by one warp. key_weights: [head_dim], factors of a key's
 // magnitudes when kept channels are chosen; null: all 1.
-template <class Token>
-TESSERA_DEVICE void put_sparse(const KvPageLayout& layout, const TokenPlace& to, const Token& token,
-                               const float* key_weights, SparseMemory& memory) {
-  const auto scales = [&](int64_t offset) { return reinterpret_cast<f16*>(to.page + offset); };
-  const SparseSide keys = sparse_keys(layout);
-  const auto key = [&](int32_t c) { return token.key(c); };
-  const KeptChannels of_key = chosen_channels(
-      keys,
-      [&](int32_t c) {
-        return simt::abs(token.key(c)) * (key_weights == nullptr ? 1.0f : key_weights[c]);
-      },
-      memory);
-  put_kept(keys, of_key, to.lane, key, to.page + layout.keys_offset(to.tile),
-           scales(layout.key_scales_offset(to.tile)));
-  const SparseSide values = sparse_values(layout);
-  const auto value = [&](int32_t c) { return token.value(c); };
-  const KeptChannels of_value = chosen_channels(
-      values, [&](int32_t c) { return simt::abs(token.value(c)); }, memory);
-  put_kept(values, of_value, to.lane, value, to.page + layout.values_offset(to.tile),
-           scales(layout.value_scales_offset(to.tile)));
+TESSERA_DEVICE void put_sparse(const KvPageLayout& layout, const TokenPlace& to,
+                               const DecodedToken& token, const float* key_weights,
+                               SparseMemory& memory) {
+  TESSERA_UNROLL_BY(1)
+  for (int32_t i = 0; i < 2; ++i) {
+    const bool is_key = i == 0;
+    const SparseSide side = is_key ? sparse_keys(layout) : sparse_values(layout);
+    const float* channels = is_key ? token.keys : token.values;
+    const float* weights = is_key ? key_weights : nullptr;
+    const KeptChannels kept = chosen_channels(
+        side,
+        [&](int32_t c) {
+          return simt::abs(channels[c]) * (weights == nullptr ? 1.0f : weights[c]);
+        },
+        memory);
+    put_kept(
+        side, kept, to.lane, [&](int32_t c) { return channels[c]; },
+        to.page + (is_key ? layout.keys_offset(to.tile) : layout.values_offset(to.tile)),
+        reinterpret_cast<f16*>(to.page + (is_key ? layout.key_scales_offset(to.tile)
+                                                 : layout.value_scales_offset(to.tile))));
+  }
 }
 
 // Copies one token of a sparse format unchanged.
@@ -259,48 +290,6 @@ TESSERA_DEVICE void clear_tile(const KvPageLayout& layout, const TokenPlace& at,
   }
   for (int32_t lane = team.self; lane < KvPageLayout::kKeyTile; lane += team.size) {
     put_ranges(layout, {at.page, at.tile, lane}, {});
-  }
-}
-
-// Writes a whole tile of codes. A thread writes whole words, so no two write to one byte. token(i):
-// token i of the tile; ranges(i): its ranges.
-template <class TokenAt, class RangesAt>
-TESSERA_DEVICE void put_code_tile(const KvPageLayout& layout, const TokenPlace& to, TokenAt&& token,
-                                  RangesAt&& ranges, Team team) {
-  constexpr int32_t kTile = KvPageLayout::kKeyTile;
-  if (team.self < kTile) {
-    put_ranges(layout, {to.page, to.tile, team.self}, ranges(team.self));
-  }
-  const int32_t key_bits = layout.format.key_bits;
-  auto* keys = reinterpret_cast<uint32_t*>(to.page + layout.keys_offset(to.tile));
-  for (int32_t i = team.self; i < layout.key_tile_bytes() / 4; i += team.size) {
-    const int32_t at = i % kTile;
-    uint32_t word = 0;
-    for (int32_t part = 0; part < 8 / key_bits; ++part) {
-      for (int32_t e = 0; e < 4; ++e) {
-        const int32_t channel = 4 * (i / kTile * (8 / key_bits) + part) + e;
-        if (channel < layout.head_dim) {
-          word |= code_of(token(at).key(channel), ranges(at).key, key_bits)
-                  << (8 * e + key_bits * part);
-        }
-      }
-    }
-    keys[i] = word;
-  }
-  const int32_t value_bits = layout.format.value_bits;
-  auto* values = reinterpret_cast<uint32_t*>(to.page + layout.values_offset(to.tile));
-  for (int32_t i = team.self; i < layout.value_tile_bytes() / 4; i += team.size) {
-    uint32_t word = 0;
-    for (int32_t part = 0; part < 8 / value_bits; ++part) {
-      const int32_t sub_line = i / kTile * (8 / value_bits) + part;
-      const int32_t channel = 16 * (sub_line / 4) + i % kTile;
-      for (int32_t e = 0; e < 4 && channel < layout.head_dim; ++e) {
-        const int32_t at = 4 * (sub_line % 4) + e;
-        word |= code_of(token(at).value(channel), ranges(at).value, value_bits)
-                << (8 * e + value_bits * part);
-      }
-    }
-    values[i] = word;
   }
 }
 

@@ -19,6 +19,7 @@ DeviceProbe make() {
   return {.device = device.name,
           .multiprocessors = device.multiProcessorCount,
           .cache_bytes = device.l2CacheSize,
+          .memory = memory_use,
           .copy = copy,
           .read = read_all,
           .multiply_bytes = linear.peak_bytes,

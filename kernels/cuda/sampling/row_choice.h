@@ -306,12 +306,14 @@ class RowChoice {
   ChoiceMemory& memory_;
 };
 
+// Returns: the drawn token. kTypical: typical_p of a row may be less than 1.
+template <bool kTypical>
 TESSERA_DEVICE int32_t draw(const MaskedRow& logits, int32_t vocab, float best,
                             const SampleRow& row, ChoiceMemory& memory) {
   const ByLogit by_logit{best, row.temperature};
   const RowChoice<MaskedRow, ByLogit> all(logits, vocab, by_logit, row, memory);
   const Cut cut = all.best();
-  if (row.typical_p == 1) {
+  if (!kTypical || row.typical_p == 1) {
     return all.draw_of(cut);
   }
   const CutRow kept{logits, cut.key, all.last_tie(cut)};

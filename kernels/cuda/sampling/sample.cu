@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/sampling/row_choice.h"
 #include "kernels/cuda/simt/block.h"
@@ -118,6 +120,8 @@ mask_kernel(const uint32_t* piece, int32_t count, uint32_t* masks) {
 
 // ---- the choice
 
+// kTypical: some row chooses by typical_p, which is rare and half of the kernel's code.
+template <bool kTypical>
 TESSERA_KERNEL(kMaxThreads)
 choose_kernel(MatrixView<float> logits, const SampleRow* rows, const uint32_t* masks,
               SampledToken* sampled) {
@@ -137,7 +141,7 @@ choose_kernel(MatrixView<float> logits, const SampleRow* rows, const uint32_t* m
         row.changes > 0 || row.mask >= 0 ? best_token(own, vocab, memory.totals) : chosen.token;
     const float best = own[chosen.token];
     if (is_finite(best) && row.temperature > 0) {
-      chosen.token = draw(own, vocab, best, row, memory);
+      chosen.token = draw<kTypical>(own, vocab, best, row, memory);
     } else if (best == -std::numeric_limits<float>::infinity()) {
       chosen.status = SampleStatus::none_left;
     }
@@ -199,7 +203,10 @@ void sample(const SampleArgs& args, Stream stream) {
     const auto count = static_cast<int32_t>(piece.size());
     launch(stream, thread_each(count), mask_kernel, mirror(piece, stream), count, masks + first);
   }
-  launch(stream, block_each(sizeof(ChoiceMemory)), choose_kernel, logits, mirror(args.rows, stream),
+  const bool typical = std::any_of(args.rows.begin(), args.rows.end(),
+                                   [](const SampleRow& row) { return row.typical_p < 1; });
+  launch(stream, block_each(sizeof(ChoiceMemory)),
+         typical ? choose_kernel<true> : choose_kernel<false>, logits, mirror(args.rows, stream),
          masks, sampled);
   each_piece(restore_kernel);
   if (!args.changes.empty()) {

@@ -141,6 +141,10 @@ TESSERA_DEVICE void check(bool condition) {
   }
 }
 
+TESSERA_DEVICE void assume(bool condition) {
+  __builtin_assume(condition);
+}
+
 TESSERA_DEVICE Words load_words(const void* from) {
   const uint4 words = *static_cast<const uint4*>(from);
   return {{words.x, words.y, words.z, words.w}};

@@ -22,6 +22,8 @@
 //   atomic_add(address, x)              returns: the previous value
 //   subtract_owner(address)             subtracts 1; returns: the previous value
 //   check(condition)                    stops the kernel; fails only by a bug of this program
+//   assume(condition)                   tells the compiler that the condition holds; only the
+//                                       emulation tests it
 //   load_words, store_words             16 bytes at once
 //   load_global, load_global_pair, load_global_word
 //                                       16 (8, 4) bytes of global memory that nothing writes while

@@ -177,7 +177,7 @@ TEST_P(CudaAttention, HasTheSameBitsForAnyChunks) {
 // Decode of rows of one format has a kernel of its own at head dimensions 64 and 128. Prompts have
 // the kernel for all formats.
 TEST_P(CudaAttention, HasTheSameBitsInTheKernelOfItsFormat) {
-  for (const KvFormat format : {kKvF16, kKvK8V4, kKvK4V2}) {
+  for (const KvFormat format : {kKvF16, kKvK8V4, kKvK4V2, kKvS70}) {
     for (const int32_t head_dim : {64, 128}) {
       SCOPED_TRACE(testing::Message() << name_of(format) << " head_dim " << head_dim);
       AttentionShape shape = uniform(format);

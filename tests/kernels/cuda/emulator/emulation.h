@@ -210,6 +210,9 @@ inline uint16_t subtract_owner(uint16_t* address) {
 inline void check(bool condition) {
   TESSERA_CHECK(condition, "a check in a kernel failed");
 }
+inline void assume(bool condition) {
+  TESSERA_CHECK(condition, "an assumption of a kernel does not hold");
+}
 
 inline Words load_words(const void* from) {
   TESSERA_CHECK(reinterpret_cast<uintptr_t>(from) % sizeof(Words) == 0, "an unaligned load");

@@ -194,6 +194,9 @@ char __tsan_atomic8_load(const volatile char* from, int) {
 int __tsan_atomic32_fetch_add(volatile int* to, int value, int) {
   return __atomic_fetch_add(to, value, __ATOMIC_ACQ_REL);
 }
+int __tsan_atomic32_fetch_sub(volatile int* to, int value, int) {
+  return __atomic_fetch_sub(to, value, __ATOMIC_SEQ_CST);
+}
 }
 
 namespace tessera::simt::emulation {

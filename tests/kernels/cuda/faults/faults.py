@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Seeds faults in the CUDA backend and shows which tool catches each.
 
-    faults.py BUILD [--only TEXT] [--table FILE]
+    faults.py BUILD [--only PATTERN] [--first] [--table FILE]
 
 BUILD is a build folder with cuda_emulated_test, cuda_races_test and, where CUDA's headers are,
 cuda_host_test. Two kinds of faults:
@@ -10,15 +10,18 @@ cuda_host_test. Two kinds of faults:
   edits      each line of edits.py replaces text in a copy of one source, which is compiled and linked
              into the test.
 A fault runs under the tests that reach its place, the fastest first. Tools: `orders` are the tests
-under three orders of threads, `races` is the search for races, `host` is cuda_host_test. Exit status 1
-if a fault is caught by none, or a barrier is reached by no test.
+under three orders of threads, `races` is the search for races, `host` is cuda_host_test. With --first
+a fault that one tool has caught is not shown to the next. Exit status 1 if a fault is caught by none, or
+a barrier is reached by no test.
 """
 import argparse
 import json
 import os
 import pathlib
 import re
+import resource
 import shlex
+import signal
 import subprocess
 import sys
 import tempfile
@@ -28,7 +31,7 @@ from edits import EDITS, EMULATED, HOST, RACES
 
 ROOT = pathlib.Path(__file__).resolve().parents[4]
 ORDERS = ("ascending", "descending", "shuffled:1")
-SECONDS = 300  # a kernel without a barrier may never end
+SECONDS = 300  # of processor time, so that a busy machine catches nothing; a kernel may never end
 FEW = 3  # tests of a fault's first run
 
 # Barriers of a block that are also tried as barriers of each warp alone: a wrong fence.
@@ -37,12 +40,11 @@ BLOCKS = re.compile(r"\bsync_block\(\);")
 
 def run(command, **variables):
     """Returns: (exit status, output); status 124 if it ran too long."""
-    try:
-        done = subprocess.run(command, env={**os.environ, **variables}, stdout=subprocess.PIPE,
-                              stderr=subprocess.STDOUT, timeout=SECONDS, text=True, errors="replace")
-        return done.returncode, done.stdout
-    except subprocess.TimeoutExpired:
-        return 124, ""
+    done = subprocess.run(command, env={**os.environ, **variables}, stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, text=True, errors="replace",
+                          preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS)))
+    too_long = done.returncode in (-signal.SIGXCPU, -signal.SIGKILL)
+    return (124, "") if too_long else (done.returncode, done.stdout)
 
 
 def tests_of(program):
@@ -90,8 +92,8 @@ def first_words(output):
     return "a crash"
 
 
-def catchers(emulated, races, tests, variables):
-    """Returns: names of the tools that a fault fails, with a reason each."""
+def catchers(emulated, races, tests, variables, first):
+    """Returns: names of the tools that a fault fails, with a reason each; the first alone if `first`."""
     caught = []
     chosen = "--gtest_filter=" + ":".join(tests)
     for order in ORDERS:
@@ -100,18 +102,18 @@ def catchers(emulated, races, tests, variables):
             why = "it never ends" if status == 124 else first_words(output)
             caught.append(f"orders ({order}: {why})")
             break
-    if races is not None:
+    if races is not None and not (first and caught):
         status, output = run([races, chosen, "--gtest_brief=1"], **variables)
         if status != 0:
             caught.append("races" if "data race" in output else f"races ({first_words(output)})")
     return caught
 
 
-def barrier_faults(build, only):
+def barrier_faults(build, only, first):
     emulated, races = (str(build / "bin" / name) for name in (EMULATED, RACES))
     reached = None
     for fault, place in barriers():
-        if only not in fault:
+        if not re.search(only, fault):
             continue
         reached = reached if reached is not None else places_of_tests(emulated)
         tests = reached.get(place, [])
@@ -119,9 +121,9 @@ def barrier_faults(build, only):
             yield fault, ["no test reaches it"], False
             continue
         variables = {"TESSERA_EMULATED_FAULT": fault}
-        caught = catchers(emulated, races, tests[:FEW], variables)
+        caught = catchers(emulated, races, tests[:FEW], variables, first)
         if not caught and len(tests) > FEW:
-            caught = catchers(emulated, races, tests[FEW:], variables)
+            caught = catchers(emulated, races, tests[FEW:], variables, first)
         yield fault, caught, bool(caught)
 
 
@@ -154,14 +156,14 @@ def built_with(build, edit, folder):
     return str(program)
 
 
-def edit_faults(build, only):
+def edit_faults(build, only, first):
     for edit in EDITS:
-        if only not in edit["name"] or not (build / "bin" / edit["test"]).exists():
+        if not re.search(only, edit["name"]) or not (build / "bin" / edit["test"]).exists():
             continue
         with tempfile.TemporaryDirectory() as folder:
             program = built_with(build, edit, pathlib.Path(folder))
             if edit["test"] == EMULATED:
-                caught = catchers(program, None, [edit["tests"]], {})
+                caught = catchers(program, None, [edit["tests"]], {}, first)
             else:
                 status, output = run([program, "--gtest_brief=1", "--gtest_filter=" + edit["tests"]])
                 tool = "races" if edit["test"] == RACES else "host"
@@ -173,12 +175,13 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("build", type=pathlib.Path)
     parser.add_argument("--only", default="")
+    parser.add_argument("--first", action="store_true")
     parser.add_argument("--table", type=pathlib.Path)
     options = parser.parse_args()
     build = options.build.resolve()
     missed, rows = 0, ["| fault | caught by |", "|---|---|"]
     for faults in (edit_faults, barrier_faults):
-        for name, caught, right in faults(build, options.only):
+        for name, caught, right in faults(build, options.only, options.first):
             missed += 0 if right else 1
             rows.append(f"| {name} | {', '.join(caught) or '**nothing**'} |")
             print(rows[-1], flush=True)

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "kernels/cuda/ops.h"
+#include "kernels/cuda/probe/probe.h"
 #include "kernels/cuda/stream.h"
 #include "kernels/recording.h"
 #include "tests/kernels/cuda/stand_in/runtime.h"
@@ -181,6 +182,16 @@ TEST(CudaTeardown, MemoryMayOutliveTheRuntime) {
   stand_in::unload();
   device_memory().free(memory.get());  // the runtime has freed it: no effect
   stand_in::load();
+}
+
+TEST(CudaMemory, UseIsWhatTheDriverReports) {
+  stand_in::set_device_bytes(size_t{1} << 30);
+  const DeviceMemoryUse before = memory_use();
+  EXPECT_EQ(before.total, 1 << 30);
+  const DeviceBytes memory = allocate(device_memory(), 5 << 20);
+  EXPECT_EQ(before.free - memory_use().free, 5 << 20);
+  EXPECT_EQ(memory_use().total, before.total);
+  stand_in::set_device_bytes(size_t{1} << 32);
 }
 
 TEST(CudaMemory, IsNullWhereTheDeviceHasTooLittle) {
