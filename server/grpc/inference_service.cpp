@@ -18,11 +18,24 @@ grpc::ServerUnaryReactor* reply(grpc::CallbackServerContext* context, const absl
   return reactor;
 }
 
+// Answers with one message, which is computed later. gRPC owns it from its creation to OnDone.
+// Until then it holds the room of the answer.
+class LaterReply final : public grpc::ServerUnaryReactor {
+ public:
+  ByteBudget::Share& room() { return room_; }
+
+ private:
+  void OnDone() override { delete this; }
+
+  ByteBudget::Share room_;
+};
+
 absl::Status tokenize(const Service& service, const v1::TokenizeRequest& request,
-                      v1::TokenizeResponse& response) {
+                      v1::TokenizeResponse& response, ByteBudget::Share& room) {
   TESSERA_ASSIGN_OR_RETURN(const TokenizeCall call, parse_tokenize_request(request));
   TESSERA_ASSIGN_OR_RETURN(const std::vector<int32_t> ids,
                            service.tokenize(call.prompt, call.options));
+  TESSERA_ASSIGN_OR_RETURN(room, service.text_room().for_tokens(ids, call.texts));
   response.mutable_ids()->Assign(ids.begin(), ids.end());
   if (call.texts) {
     for (const int32_t id : ids) {
@@ -33,10 +46,11 @@ absl::Status tokenize(const Service& service, const v1::TokenizeRequest& request
 }
 
 absl::Status detokenize(const Service& service, const v1::DetokenizeRequest& request,
-                        v1::DetokenizeResponse& response) {
+                        v1::DetokenizeResponse& response, ByteBudget::Share& room) {
   TESSERA_ASSIGN_OR_RETURN(
       *response.mutable_text(),
-      service.detokenize({request.ids().data(), static_cast<std::size_t>(request.ids_size())}));
+      service.detokenize({request.ids().data(), static_cast<std::size_t>(request.ids_size())},
+                         &room));
   return absl::OkStatus();
 }
 
@@ -49,8 +63,8 @@ InferenceService::InferenceService(tessera::Service& service, const ApiKeys& key
       work_(work),
       shared_{service, calls_, writer_, max_pending_tokens} {}
 
-// Runs `call` on the work pool and finishes with its status. Request, response and context live
-// until then.
+// Runs `call`, which takes the room of its answer, on the work pool and finishes with its status.
+// Request, response and context live until then.
 template <class Call>
 grpc::ServerUnaryReactor* InferenceService::reply_later(grpc::CallbackServerContext* context,
                                                         std::size_t bytes, Call call) {
@@ -58,9 +72,9 @@ grpc::ServerUnaryReactor* InferenceService::reply_later(grpc::CallbackServerCont
   if (!caller.ok()) {
     return reply(context, caller.status());
   }
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  auto* reactor = new LaterReply;
   if (!work_.pool.submit((*caller)->turn_name(), bytes,
-                         [reactor, call] { reactor->Finish(to_grpc(call())); })) {
+                         [reactor, call] { reactor->Finish(to_grpc(call(reactor->room()))); })) {
     reactor->Finish(to_grpc(absl::UnavailableError(kBusy)));
   }
   return reactor;
@@ -117,15 +131,18 @@ grpc::ServerUnaryReactor* InferenceService::Tokenize(grpc::CallbackServerContext
                                                      const v1::TokenizeRequest* request,
                                                      v1::TokenizeResponse* response) {
   return reply_later(context, request->ByteSizeLong(),
-                     [this, request, response] { return tokenize(service_, *request, *response); });
+                     [this, request, response](ByteBudget::Share& room) {
+                       return tokenize(service_, *request, *response, room);
+                     });
 }
 
 grpc::ServerUnaryReactor* InferenceService::Detokenize(grpc::CallbackServerContext* context,
                                                        const v1::DetokenizeRequest* request,
                                                        v1::DetokenizeResponse* response) {
-  return reply_later(context, request->ByteSizeLong(), [this, request, response] {
-    return detokenize(service_, *request, *response);
-  });
+  return reply_later(context, request->ByteSizeLong(),
+                     [this, request, response](ByteBudget::Share& room) {
+                       return detokenize(service_, *request, *response, room);
+                     });
 }
 
 grpc::ServerUnaryReactor* InferenceService::GetModelInfo(grpc::CallbackServerContext* context,

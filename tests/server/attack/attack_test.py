@@ -276,7 +276,8 @@ class Memory(unittest.TestCase):
                   ("/v1/completions", {"prompt": numbers}),
                   ("/v1/completions", {"prompt": "a", "stop_token_ids": numbers})]
         for path, body in bodies:
-            with self.subTest(path), serve("--http-max-body", size) as server:
+            limits = ("--http-max-body", size, "--grpc-max-message", size)
+            with self.subTest(path), serve(*limits) as server:
                 before = server.resident()
                 told = float(server.logged(r"messages, ([0-9]+) MiB while 2 threads parse")) * MIB
                 server.ask("POST", path, json.dumps(body, separators=(",", ":")))
