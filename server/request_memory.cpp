@@ -12,8 +12,8 @@ constexpr std::size_t kGrpcShare = 4;
 
 // Memory of a body that is parsed and answered, at most, for each of its bytes. Measured: a list of
 // one-digit numbers, as ids of a prompt and of stop_token_ids, and texts for /tokenize and
-// /detokenize.
-constexpr std::size_t kParsedBytes = 32;
+// /detokenize. A text of words takes most, 42.
+constexpr std::size_t kParsedBytes = 48;
 
 // Memory of an HTTP connection besides the bytes that it has read.
 constexpr std::size_t kConnectionBytes = 32 << 10;
