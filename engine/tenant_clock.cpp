@@ -185,8 +185,8 @@ void TenantClock::yield_places() {
 }
 
 // Gives the places of a tenant, earliest first, to its sequences in their order. Tells each the
-// slots that it leaves free, by the clock that its admission leads to: it would be displaced as soon
-// as that is ahead by the lead.
+// slots that it leaves free, by the clock that its admission leads to: if that is ahead by the
+// lead, it would be displaced at once.
 void TenantClock::fill_places(std::span<Sequence* const> sequences) {
   places_.clear();
   for (const Sequence* sequence : sequences) {

@@ -38,9 +38,9 @@ inline constexpr int64_t kVirtualToken = int64_t{1} << 16;
 // prompt would be lost. So the slot is *held* for some steps for the tenant whose request ended.
 // Disk schedulers call this anticipation (Iyer and Druschel, "Anticipatory scheduling", SOSP 2001).
 // An answer of n tokens holds its slot for n / kTokensOfHeldStep steps, at most kMaxHeldSteps. So a
-// tenant that does not return wastes at most 1 / kTokensOfHeldStep of its slots' steps. Answers that
-// end together hold a slot each, because their clients return together. A tenant also leaves a held
-// slot free if only its next prompt would bring it ahead: it would be preempted just the same.
+// tenant that does not return wastes at most 1 / kTokensOfHeldStep of its slots' steps. Answers
+// that end together hold a slot each, because their clients return together. A tenant also leaves a
+// held slot free if only its next prompt would bring it ahead: it would be preempted just the same.
 //
 // No starvation: places never move back, except that a tenant's own better priorities take them.
 // Another tenant gets before a given place only while its clock is behind by the lead, and each

@@ -74,12 +74,21 @@ class Server:
         """Returns the most bytes that were ever in use."""
         return self._status("VmHWM")
 
-    def computed(self):
-        """Returns the seconds that its threads ran. Other work on the machine has no part in them."""
-        nanoseconds = 0
-        for task in pathlib.Path(f"/proc/{self.process.pid}/task").iterdir():
-            nanoseconds += int((task / "schedstat").read_text().split()[0])
-        return nanoseconds / 1e9
+    def thread_times(self):
+        """Returns the seconds that each thread ran. Other work on the machine has no part in them."""
+        tasks = pathlib.Path(f"/proc/{self.process.pid}/task").iterdir()
+        return {task.name: int((task / "schedstat").read_text().split()[0]) / 1e9 for task in tasks}
+
+    def computed(self, besides=None):
+        """Returns the seconds that its threads ran. besides: name of a thread that is left out."""
+        return sum(ran for name, ran in self.thread_times().items() if name != besides)
+
+    def busiest_thread(self):
+        """Returns the name of the thread that runs most now: the engine's, while a stream runs."""
+        before = self.thread_times()
+        time.sleep(0.3)
+        after = self.thread_times()
+        return max(before, key=lambda name: after[name] - before[name])
 
     def health(self):
         """Returns the seconds of one health check, on a connection of its own."""
