@@ -79,9 +79,9 @@ class TenantClock {
     RequestId newest = 0;
     int64_t time = 0;
     std::array<int32_t, kMaxHeldSteps> held{};  // slots that are held for [index] + 1 more steps
-    bool backlogged = false;  // sequences wait for their first admission
-    bool waits = false;       // sequences wait, also preempted ones
-    bool inside = false;      // has unfinished sequences
+    bool backlogged = false;                    // sequences wait for their first admission
+    bool waits = false;                         // sequences wait, also preempted ones
+    bool inside = false;                        // has unfinished sequences
   };
 
   Tenant& tenant_of(const Sequence& sequence);

@@ -58,3 +58,13 @@ class Messages(unittest.TestCase):
             clients.close()
             eventually(lambda: server.ask("POST", "/tokenize", {"prompt": "a"})[0] == 200,
                        "the bytes came back")
+
+    def test_who_reads_nothing_gives_the_room_of_its_answer_back(self):
+        with serve("--request-memory", "8MiB", "--grpc-write-timeout", "1s") as server, Http2(server) as client:
+            token, length = long_token(server)
+            count = 5 * MIB // (6 * length)  # of 6 MiB for bodies and answers
+            client.call(1, "Detokenize", ids_of(token, count))
+            long = json.dumps({"prompt": "a" * MIB})
+            eventually(lambda: server.ask("POST", "/tokenize", long)[0] == 503, "it has the room")
+            eventually(lambda: server.ask("POST", "/tokenize", long)[0] == 200, "its call is cancelled")
+            self.assertTrue(server.grpc_serves())
