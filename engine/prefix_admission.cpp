@@ -8,6 +8,7 @@ namespace tessera {
 PrefixAdmission::PrefixAdmission(KvCache& kv, int32_t max_sequences, int32_t max_inside)
     : kv_(kv), prefixes_(kv.prefixes()) {
   candidates_.reserve(static_cast<size_t>(max_inside));
+  first_hashes_.reserve(static_cast<size_t>(max_inside));
   running_slots_.reserve(static_cast<size_t>(max_sequences));
   unlocked_pages_.reserve(static_cast<size_t>(max_sequences));
 }
@@ -33,8 +34,10 @@ void PrefixAdmission::relieve_pressure(Sequences sequences, int64_t running,
 
 std::span<const Candidate> PrefixAdmission::candidates(Sequences sequences) {
   candidates_.clear();
+  first_hashes_.clear();
   for (size_t i = 0; i < sequences.size(); ++i) {
     candidates_.push_back(candidate_of(i, sequences));
+    first_hashes_.push_back(sequences[i]->hashed_blocks() > 0 ? sequences[i]->path_hash(0) : 0);
     find_prefix_in_progress(i, sequences);
   }
   count_unlocked(sequences);
@@ -99,7 +102,8 @@ void PrefixAdmission::count_unlocked(Sequences sequences) {
 }
 
 // Sets waits_for of a waiting candidate if an earlier candidate has the same next prefix block in
-// its prompt and has not stored it yet. Only hashes are compared; a collision costs a wait.
+// its prompt and has not stored it yet. Only hashes are compared; a collision costs a wait. With a
+// long queue most pairs differ in their first block: one array tells that, without their sequences.
 void PrefixAdmission::find_prefix_in_progress(size_t i, Sequences sequences) {
   const Sequence& sequence = *sequences[i];
   Candidate& candidate = candidates_[i];
@@ -110,6 +114,9 @@ void PrefixAdmission::find_prefix_in_progress(size_t i, Sequences sequences) {
   }
   const int32_t next = candidate.stored / block;
   for (size_t j = 0; j < i; ++j) {
+    if (first_hashes_[j] != first_hashes_[i]) {
+      continue;
+    }
     const Sequence& other = *sequences[j];
     const int32_t end = (next + 1) * block;
     const KvSections& sections = candidates_[j].kv.sections;

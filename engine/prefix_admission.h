@@ -60,6 +60,7 @@ class PrefixAdmission {
   KvCache& kv_;
   SharedPrefixes& prefixes_;
   std::vector<Candidate> candidates_;
+  std::vector<uint64_t> first_hashes_;        // [candidates], of the first block's path; 0: none
   std::vector<const KvSlot*> running_slots_;  // of running sequences, the last one first
   std::vector<int64_t> unlocked_pages_;       // parallel to running_slots_
 };

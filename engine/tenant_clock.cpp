@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
 #include <tuple>
 
 #include "kernels/check.h"
@@ -27,9 +28,23 @@ bool before(const std::unique_ptr<Sequence>& a, const std::unique_ptr<Sequence>&
   return a->start() != b->start() ? a->start() < b->start() : before_within_tenant(*a, *b);
 }
 
-// Returns: slots that are held if these steps of slots are left.
-int64_t slots_of(int64_t held) {
-  return (held + TenantClock::kMaxHeldSteps - 1) / TenantClock::kMaxHeldSteps;
+using HeldSlots = std::array<int32_t, TenantClock::kMaxHeldSteps>;
+
+int32_t slots_of(const HeldSlots& held) {
+  return std::accumulate(held.begin(), held.end(), 0);
+}
+
+void pass_step(HeldSlots& held) {
+  held[0] = 0;
+  std::rotate(held.begin(), held.begin() + 1, held.end());
+}
+
+// Gives up the slot that would be held for the fewest steps.
+void give_up_slot(HeldSlots& held) {
+  const auto slots = std::find_if(held.begin(), held.end(), [](int32_t n) { return n > 0; });
+  if (slots != held.end()) {
+    --*slots;
+  }
 }
 
 // Prompt tokens that a waiting sequence must compute, by its latest match.
@@ -67,6 +82,8 @@ void TenantClock::arrange(std::vector<std::unique_ptr<Sequence>>& sequences) {
   std::sort(by_tenant_.begin(), by_tenant_.end(),
             [](const Sequence* a, const Sequence* b) { return before_within_tenant(*a, *b); });
   note_tenants();
+  any_held_ = std::any_of(tenants_.begin(), tenants_.end(),
+                          [](const Tenant& tenant) { return slots_of(tenant.held) > 0; });
   yield_places();
   for (auto first = by_tenant_.begin(); first != by_tenant_.end();) {
     const auto last = std::find_if(first, by_tenant_.end(), [&](const Sequence* sequence) {
@@ -74,6 +91,9 @@ void TenantClock::arrange(std::vector<std::unique_ptr<Sequence>>& sequences) {
     });
     fill_places({first, last});
     first = last;
+  }
+  for (Tenant& tenant : tenants_) {
+    pass_step(tenant.held);
   }
   if (sequences.empty()) {
     tenants_.clear();  // nothing is owed after the last sequence
@@ -121,7 +141,8 @@ void TenantClock::note_tenants() {
     first = last;
   }
   std::erase_if(tenants_, [this](const Tenant& tenant) {
-    return !tenant.inside && tenant.held == 0 && tenant.time <= reference_ - credit_ / tenant.share;
+    return !tenant.inside && slots_of(tenant.held) == 0 &&
+           tenant.time <= reference_ - credit_ / tenant.share;
   });
 }
 
@@ -129,27 +150,27 @@ void TenantClock::move_forward(Tenant& tenant) const {
   tenant.time = std::max(tenant.time, reference_ - credit_ / tenant.share);
 }
 
-// Returns: slots that the tenant leaves free for others that are behind it.
-int32_t TenantClock::slots_held_from(const Tenant& tenant) const {
-  int64_t slots = 0;
+// Returns: slots that the tenant leaves free for others, which are behind its clock at `time`.
+int32_t TenantClock::slots_held_from(const Tenant& tenant, int64_t time) const {
+  int32_t slots = 0;
+  if (!any_held_) {
+    return slots;
+  }
   for (const Tenant& other : tenants_) {
-    if (other.held > 0 && tenant.time - other.time >= lead_ / other.share) {
+    if (other.id != tenant.id && time - other.time >= lead_ / other.share) {
       slots += slots_of(other.held);
     }
   }
-  return static_cast<int32_t>(slots);
+  return slots;
 }
 
 // Moves the places of each tenant behind the clocks of the tenants that wait and are behind it.
-// Tells the slots that it leaves free for others.
 void TenantClock::yield_places() {
   const Tenant* own = nullptr;
-  int32_t slots_held = 0;
   int64_t earliest = 0;  // place that the tenant may keep
   for (Sequence* sequence : by_tenant_) {
     if (own == nullptr || own->id != sequence->tenant().id) {
       own = &tenant_of(*sequence);
-      slots_held = slots_held_from(*own);
       earliest = std::numeric_limits<int64_t>::min();
       for (const Tenant& other : tenants_) {
         if (other.waits && own->time - other.time >= lead_ / other.share) {
@@ -157,17 +178,15 @@ void TenantClock::yield_places() {
         }
       }
     }
-    sequence->set_clock(own->time, slots_held);
     if (sequence->place().has_value()) {
       sequence->set_place(std::max(*sequence->place(), earliest));
     }
   }
-  for (Tenant& tenant : tenants_) {
-    tenant.held -= slots_of(tenant.held);
-  }
 }
 
-// Gives the places of a tenant, earliest first, to its sequences in their order.
+// Gives the places of a tenant, earliest first, to its sequences in their order. Tells each the
+// slots that it leaves free, by the clock that its admission leads to: if that is ahead by the
+// lead, it would be displaced at once.
 void TenantClock::fill_places(std::span<Sequence* const> sequences) {
   places_.clear();
   for (const Sequence* sequence : sequences) {
@@ -192,6 +211,7 @@ void TenantClock::fill_places(std::span<Sequence* const> sequences) {
     if (i >= taken) {
       next += cost_of(expected_tokens(sequence, of_same_request), tenant.share);
     }
+    sequence.set_clock(tenant.time, sequence.running() ? 0 : slots_held_from(tenant, next));
   }
 }
 
@@ -203,7 +223,7 @@ void TenantClock::admit(Sequence& sequence, int32_t stored) {
   sequence.set_place(tenant.time);
   const int64_t computed = std::ssize(sequence.prompt()) - stored;
   tenant.time += cost_of(std::max<int64_t>(1, computed), tenant.share);
-  tenant.held -= std::min(tenant.held, kMaxHeldSteps);
+  give_up_slot(tenant.held);
 }
 
 void TenantClock::charge_token(const Sequence& sequence) {
@@ -212,8 +232,11 @@ void TenantClock::charge_token(const Sequence& sequence) {
 }
 
 void TenantClock::finish(const Sequence& sequence) {
-  const int64_t steps = std::ssize(sequence.generated()) / kTokensOfHeldStep;
-  tenant_of(sequence).held += std::min(steps, kMaxHeldSteps);
+  const int64_t steps =
+      std::min<int64_t>(std::ssize(sequence.generated()) / kTokensOfHeldStep, kMaxHeldSteps);
+  if (steps > 0) {
+    ++tenant_of(sequence).held[static_cast<size_t>(steps - 1)];
+  }
 }
 
 int64_t TenantClock::time_of(int32_t tenant) const {

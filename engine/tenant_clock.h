@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -37,7 +38,9 @@ inline constexpr int64_t kVirtualToken = int64_t{1} << 16;
 // prompt would be lost. So the slot is *held* for some steps for the tenant whose request ended.
 // Disk schedulers call this anticipation (Iyer and Druschel, "Anticipatory scheduling", SOSP 2001).
 // An answer of n tokens holds its slot for n / kTokensOfHeldStep steps, at most kMaxHeldSteps. So a
-// tenant that does not return wastes at most 1 / kTokensOfHeldStep of its slots' steps.
+// tenant that does not return wastes at most 1 / kTokensOfHeldStep of its slots' steps. Answers
+// that end together hold a slot each, because their clients return together. A tenant also leaves a
+// held slot free if only its next prompt would bring it ahead: it would be preempted just the same.
 //
 // No starvation: places never move back, except that a tenant's own better priorities take them.
 // Another tenant gets before a given place only while its clock is behind by the lead, and each
@@ -45,7 +48,7 @@ inline constexpr int64_t kVirtualToken = int64_t{1} << 16;
 class TenantClock {
  public:
   static constexpr int64_t kTokensOfHeldStep = 16;
-  static constexpr int64_t kMaxHeldSteps = 8;  // of one slot
+  static constexpr int64_t kMaxHeldSteps = 8;
 
   // credit, lead: see above; in tokens of the tenant that has them. max_inside: maximum number of
   // unfinished sequences.
@@ -75,23 +78,24 @@ class TenantClock {
     int32_t share = 1;  // that of its newest request
     RequestId newest = 0;
     int64_t time = 0;
-    int64_t held = 0;         // steps of slots that are held for it, in all
-    bool backlogged = false;  // sequences wait for their first admission
-    bool waits = false;       // sequences wait, also preempted ones
-    bool inside = false;      // has unfinished sequences
+    std::array<int32_t, kMaxHeldSteps> held{};  // slots that are held for [index] + 1 more steps
+    bool backlogged = false;                    // sequences wait for their first admission
+    bool waits = false;                         // sequences wait, also preempted ones
+    bool inside = false;                        // has unfinished sequences
   };
 
   Tenant& tenant_of(const Sequence& sequence);
   void note_tenants();
   void move_forward(Tenant& tenant) const;
   void yield_places();
-  int32_t slots_held_from(const Tenant& tenant) const;
+  int32_t slots_held_from(const Tenant& tenant, int64_t time) const;
   void fill_places(std::span<Sequence* const> sequences);
 
   const int64_t credit_;         // in virtual time at share 1
   const int64_t lead_;           // the same
   int64_t reference_ = 0;        // clock of the served tenants; never moves back
   std::vector<Tenant> tenants_;  // by id: inside, ahead of the reference, or with a slot held
+  bool any_held_ = false;        // in this step
   std::vector<Sequence*> by_tenant_;
   std::vector<int64_t> places_;  // of one tenant
 };

@@ -1,5 +1,7 @@
 #include "server/request_memory.h"
 
+#include <algorithm>
+
 #include "server/http/listener.h"
 
 namespace tessera {
@@ -10,8 +12,8 @@ constexpr std::size_t kGrpcShare = 4;
 
 // Memory of a body that is parsed and answered, at most, for each of its bytes. Measured: a list of
 // one-digit numbers, as ids of a prompt and of stop_token_ids, and texts for /tokenize and
-// /detokenize.
-constexpr std::size_t kParsedBytes = 32;
+// /detokenize. A text of words takes most, 42.
+constexpr std::size_t kParsedBytes = 48;
 
 // Memory of an HTTP connection besides the bytes that it has read.
 constexpr std::size_t kConnectionBytes = 32 << 10;
@@ -20,10 +22,12 @@ constexpr std::size_t kConnectionBytes = 32 << 10;
 
 RequestMemory request_memory_of(const Settings& settings, std::size_t http_connections) {
   const std::size_t messages = settings.request_memory / kGrpcShare;
+  const std::size_t longest =
+      std::max(settings.http.body_bytes, static_cast<std::size_t>(settings.grpc.max_message_bytes));
   // One of the threads is for short requests.
   return {.bodies = settings.request_memory - messages,
           .messages = messages,
-          .parsing = (settings.work.threads - 1) * settings.http.body_bytes * kParsedBytes,
+          .parsing = (settings.work.threads - 1) * longest * kParsedBytes,
           .connections = http_connections *
                          (kConnectionBytes + settings.http.header_bytes + kHttpSentAheadBytes),
           .responses = settings.routes.response_store};

@@ -82,15 +82,6 @@ bool ends_in_thought(const std::vector<TextSegment>& segments) {
   return text.ends_with("<think>");
 }
 
-// Returns: the bytes of the longest token's text.
-std::size_t longest_token(const Tokenizer& tokenizer) {
-  std::size_t longest = 1;
-  for (int32_t id = 0; id < tokenizer.vocab_size(); ++id) {
-    longest = std::max(longest, tokenizer.token_bytes(id, /*keep_special=*/true).size());
-  }
-  return longest;
-}
-
 // A normalizer may shorten a text to this share before it becomes tokens.
 constexpr std::size_t kNormalizedShare = 4;
 
@@ -98,7 +89,7 @@ constexpr std::size_t kNormalizedShare = 4;
 
 struct Service::State {
   Parts parts;
-  std::size_t longest_token = 1;
+  std::optional<TextRoom> text_room;
   ChatTemplate::Variables variables;
   std::atomic<bool> ready = true;
   int64_t token_capacity = 0;
@@ -114,7 +105,7 @@ Service::Service(Parts parts) : state_(std::make_unique<State>()) {
   if (const auto id = tokenizer.eos_id()) {
     state_->variables.eos_token = tokenizer.token_bytes(*id, true);
   }
-  state_->longest_token = longest_token(tokenizer);
+  state_->text_room.emplace(tokenizer, parts.max_answer_bytes, parts.budget);
   state_->grammars = std::make_unique<GrammarStore>(std::move(parts.grammar_compiler));
   state_->parts = std::move(parts);
   state_->token_capacity = state_->parts.engine->stats().token_capacity;
@@ -147,9 +138,10 @@ absl::StatusOr<Accepted> Service::generate(GenerateRequest request,
   const Clock::time_point received = Clock::now();
   const int64_t context = state_->parts.engine->options().context;
   Accepted accepted;
-  TESSERA_ASSIGN_OR_RETURN(Encoded encoded, encode(request.prompt, request.prompt_options,
-                                                   static_cast<std::size_t>(context) *
-                                                       state_->longest_token * kNormalizedShare));
+  TESSERA_ASSIGN_OR_RETURN(Encoded encoded,
+                           encode(request.prompt, request.prompt_options,
+                                  static_cast<std::size_t>(context) *
+                                      state_->text_room->longest_token() * kNormalizedShare));
   accepted.prompt = std::move(encoded.ids);
   truncate(request, accepted.prompt);
   accepted.open_thought = encoded.open_thought;
@@ -382,18 +374,18 @@ absl::StatusOr<AnswerNotation> Service::prepare_chat(const ToolUse& use,
   return tessera::prepare_chat(state_->parts.chat_format, tokenizer(), use, request);
 }
 
-absl::StatusOr<std::string> Service::detokenize(std::span<const int32_t> ids) const {
+absl::StatusOr<std::string> Service::detokenize(std::span<const int32_t> ids,
+                                                ByteBudget::Share* room) const {
+  TESSERA_ASSIGN_OR_RETURN(ByteBudget::Share taken, text_room().for_text(ids));
   Detokenizer detokenizer(tokenizer(), {.keep_special = true});
   std::string text;
-  for (std::size_t i = 0; i < ids.size(); ++i) {
-    if (ids[i] < 0 || ids[i] >= tokenizer().vocab_size()) {
-      return absl::InvalidArgumentError(
-          fmt::format("token {} is {}, the vocabulary has ids 0 to {}", i, ids[i],
-                      tokenizer().vocab_size() - 1));
-    }
-    text += detokenizer.push(ids[i]);
+  for (const int32_t id : ids) {
+    text += detokenizer.push(id);
   }
   text += detokenizer.finish();
+  if (room != nullptr) {
+    *room = std::move(taken);
+  }
   return text;
 }
 
@@ -428,6 +420,9 @@ const Tokenizer& Service::tokenizer() const {
 }
 std::optional<Pooling> Service::pooling() const {
   return state_->parts.pooling;
+}
+const TextRoom& Service::text_room() const {
+  return *state_->text_room;
 }
 Engine& Service::engine() {
   return *state_->parts.engine;

@@ -20,6 +20,7 @@
 #include "server/grammar/grammar_spec.h"
 #include "server/grammar/grammar_store.h"
 #include "server/kv_overrides.h"
+#include "server/text_room.h"
 #include "server/text_stream.h"
 
 namespace tessera {
@@ -105,7 +106,7 @@ class Service {
     std::unique_ptr<Engine> engine;  // started, or driven by step()
     std::unique_ptr<Metrics> metrics;
     ByteBudget* budget = nullptr;                // of answers; not owned. Null: unbounded
-    std::size_t max_answer_bytes = 256U << 20U;  // of one request, by answer_bytes()
+    std::size_t max_answer_bytes = 256U << 20U;  // of one request; see also TextRoom
     std::unique_ptr<GrammarCompiler> grammar_compiler = nullptr;  // null: grammars are refused
     std::chrono::milliseconds queue_timeout{0};     // of requests without one; 0: none
     int64_t memory_limit = 0;                       // see MemoryGuard
@@ -151,9 +152,11 @@ class Service {
   // Requires: the prompt is a chat.
   absl::StatusOr<std::string> render(const Prompt& prompt, const PromptOptions& options) const;
 
-  // Returns: the text of ids, including special tokens.
-  // Errors: InvalidArgument (ids out of range).
-  absl::StatusOr<std::string> detokenize(std::span<const int32_t> ids) const;
+  // Returns: the text of ids, including special tokens. `room` (if not null) receives its room, to
+  // be held until the client has it.
+  // Errors, before the work: as TextRoom::for_text.
+  absl::StatusOr<std::string> detokenize(std::span<const int32_t> ids,
+                                         ByteBudget::Share* room = nullptr) const;
 
   // Readiness for health checks: true if new requests should be sent here. After set_not_ready() it
   // is false, but requests are still accepted. After drain() it is false, and requests are refused.
@@ -169,6 +172,7 @@ class Service {
   const std::string& chat_template_source() const;  // empty without one
   const Tokenizer& tokenizer() const;
   std::optional<Pooling> pooling() const;  // of embeddings; none: the server makes none
+  const TextRoom& text_room() const;
   Engine& engine();
   const Engine& engine() const;
   const Metrics& metrics() const;

@@ -186,6 +186,10 @@ std::vector<SettingsField> grpc_fields() {
                  TESSERA_AT(grpc.keepalive_timeout)),
       time_field("grpc-least-ping-interval", 1, "clients that ping more often are disconnected",
                  TESSERA_AT(grpc.min_ping_interval)),
+      time_field(
+          "grpc-write-timeout", 1,
+          "a client may take this time to read a message, and a second more for each 256 KiB",
+          TESSERA_AT(grpc.write_timeout)),
   };
 }
 

@@ -114,6 +114,7 @@ void EmbedCall::finish(const absl::Status& status) {
 void EmbedCall::end(const absl::Status& status) {
   end_code_ = status.code();
   add_retry(context_, status);
+  shared_.unread.begin(context_, response_.ByteSizeLong());
   Finish(to_grpc(status));
 }
 
@@ -126,6 +127,7 @@ void EmbedCall::OnCancel() {
 }
 
 void EmbedCall::OnDone() {
+  shared_.unread.end(context_);
   log_access(*record_, absl::StatusCodeToString(end_code_),
              end_code_ != absl::StatusCode::kCancelled);
   shared_.calls.close();

@@ -9,6 +9,7 @@
 #include "server/embeddings/embedding_run.h"
 #include "server/grpc/call_table.h"
 #include "server/grpc/stream_writer.h"
+#include "server/grpc/unread_messages.h"
 #include "server/service.h"
 #include "tessera/v1/inference.pb.h"
 
@@ -27,6 +28,7 @@ class EmbedCall final : public grpc::ServerUnaryReactor,
     Service& service;
     CallTable& calls;
     StreamWriter& writer;
+    UnreadMessages& unread;
   };
 
   // Most bytes of an answer: gRPC's clients take no larger message unless they are told to.

@@ -375,12 +375,14 @@ void GenerateCall::choose_best() {
 // Sends response_. `last`: it is the stream's last.
 void GenerateCall::send(bool last) {
   if (!last) {
+    shared_.unread.begin(context_, response_.ByteSizeLong());
     StartWrite(&response_);
     return;
   }
   *usage_.mutable_kv() = to_wire(kv_);
   *response_.mutable_usage() = usage_;
   shared_.calls.remove(caller_->tenant_id, name_);
+  shared_.unread.begin(context_, response_.ByteSizeLong());
   StartWriteAndFinish(&response_, grpc::WriteOptions(), grpc::Status::OK);
 }
 
@@ -416,6 +418,7 @@ void GenerateCall::finish_early(const absl::Status& status) {
 
 // A failed write means that the client has disconnected, which OnCancel reports too.
 void GenerateCall::OnWriteDone(bool ok) {
+  shared_.unread.end(context_);
   if (!ok) {
     const std::lock_guard lock(mutex_);
     gone_ = true;
@@ -434,6 +437,7 @@ void GenerateCall::OnCancel() {
 }
 
 void GenerateCall::OnDone() {
+  shared_.unread.end(context_);
   log_access(*record_, absl::StatusCodeToString(end_code_),
              end_code_ != absl::StatusCode::kCancelled);
   shared_.calls.close();

@@ -15,6 +15,7 @@
 #include "server/grpc/answer_fields.h"
 #include "server/grpc/call_table.h"
 #include "server/grpc/stream_writer.h"
+#include "server/grpc/unread_messages.h"
 #include "server/grpc/wire.h"
 #include "server/service.h"
 #include "server/stream_room.h"
@@ -38,6 +39,7 @@ class GenerateCall final : public grpc::ServerWriteReactor<v1::GenerateResponse>
     Service& service;
     CallTable& calls;
     StreamWriter& writer;
+    UnreadMessages& unread;
     std::size_t max_pending_tokens;
   };
 

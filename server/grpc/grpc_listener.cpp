@@ -122,7 +122,8 @@ std::set<std::string> service_names() {
 class Listener final : public GrpcListener {
  public:
   Listener(const GrpcOptions& options, Service& service, RequestWork work)
-      : keys_(options.api_keys), inference_(service, keys_, options.max_pending_tokens, work) {}
+      : keys_(options.api_keys),
+        inference_(service, keys_, options.max_pending_tokens, options.write_timeout, work) {}
   ~Listener() override { stop(); }
 
   absl::Status listen(const GrpcOptions& options) {

@@ -31,6 +31,10 @@ struct GrpcOptions {
   std::chrono::milliseconds keepalive_timeout{10'000};
   std::chrono::milliseconds min_ping_interval{5'000};
 
+  // A client may take this time to read a message, and a second more for each 256 KiB. Then its
+  // call is cancelled.
+  std::chrono::milliseconds write_timeout{30'000};
+
   // Any of these keys authorizes a call, as metadata `authorization: Bearer KEY`. grpc.health.v1
   // needs none. A call without a valid key gets UNAUTHENTICATED.
   ApiKeys api_keys{};

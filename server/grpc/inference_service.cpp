@@ -18,11 +18,37 @@ grpc::ServerUnaryReactor* reply(grpc::CallbackServerContext* context, const absl
   return reactor;
 }
 
+// Answers with one message, which is computed later. gRPC owns it from its creation to OnDone.
+// Until then it holds the room of the answer.
+class LaterReply final : public grpc::ServerUnaryReactor {
+ public:
+  LaterReply(UnreadMessages& unread, grpc::CallbackServerContext& context)
+      : unread_(unread), context_(context) {}
+
+  ByteBudget::Share& room() { return room_; }
+
+  void finish(const absl::Status& status, const google::protobuf::MessageLite& response) {
+    unread_.begin(context_, response.ByteSizeLong());
+    Finish(to_grpc(status));
+  }
+
+ private:
+  void OnDone() override {
+    unread_.end(context_);
+    delete this;
+  }
+
+  UnreadMessages& unread_;
+  grpc::CallbackServerContext& context_;
+  ByteBudget::Share room_;
+};
+
 absl::Status tokenize(const Service& service, const v1::TokenizeRequest& request,
-                      v1::TokenizeResponse& response) {
+                      v1::TokenizeResponse& response, ByteBudget::Share& room) {
   TESSERA_ASSIGN_OR_RETURN(const TokenizeCall call, parse_tokenize_request(request));
   TESSERA_ASSIGN_OR_RETURN(const std::vector<int32_t> ids,
                            service.tokenize(call.prompt, call.options));
+  TESSERA_ASSIGN_OR_RETURN(room, service.text_room().for_tokens(ids, call.texts));
   response.mutable_ids()->Assign(ids.begin(), ids.end());
   if (call.texts) {
     for (const int32_t id : ids) {
@@ -33,35 +59,40 @@ absl::Status tokenize(const Service& service, const v1::TokenizeRequest& request
 }
 
 absl::Status detokenize(const Service& service, const v1::DetokenizeRequest& request,
-                        v1::DetokenizeResponse& response) {
+                        v1::DetokenizeResponse& response, ByteBudget::Share& room) {
   TESSERA_ASSIGN_OR_RETURN(
       *response.mutable_text(),
-      service.detokenize({request.ids().data(), static_cast<std::size_t>(request.ids_size())}));
+      service.detokenize({request.ids().data(), static_cast<std::size_t>(request.ids_size())},
+                         &room));
   return absl::OkStatus();
 }
 
 }  // namespace
 
 InferenceService::InferenceService(tessera::Service& service, const ApiKeys& keys,
-                                   std::size_t max_pending_tokens, RequestWork work)
+                                   std::size_t max_pending_tokens,
+                                   std::chrono::milliseconds write_timeout, RequestWork work)
     : service_(service),
       keys_(keys),
       work_(work),
-      shared_{service, calls_, writer_, max_pending_tokens} {}
+      unread_(write_timeout),
+      shared_{service, calls_, writer_, unread_, max_pending_tokens} {}
 
-// Runs `call` on the work pool and finishes with its status. Request, response and context live
-// until then.
+// Runs `call`, which takes the room of its answer, on the work pool and finishes with its status.
+// Request, response and context live until then.
 template <class Call>
-grpc::ServerUnaryReactor* InferenceService::reply_later(grpc::CallbackServerContext* context,
-                                                        std::size_t bytes, Call call) {
+grpc::ServerUnaryReactor* InferenceService::reply_later(
+    grpc::CallbackServerContext* context, std::size_t bytes,
+    const google::protobuf::MessageLite& response, Call call) {
   const auto caller = authorize(keys_, *context);
   if (!caller.ok()) {
     return reply(context, caller.status());
   }
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  if (!work_.pool.submit((*caller)->turn_name(), bytes,
-                         [reactor, call] { reactor->Finish(to_grpc(call())); })) {
-    reactor->Finish(to_grpc(absl::UnavailableError(kBusy)));
+  auto* reactor = new LaterReply(unread_, *context);
+  if (!work_.pool.submit((*caller)->turn_name(), bytes, [reactor, &response, call] {
+        reactor->finish(call(reactor->room()), response);
+      })) {
+    reactor->finish(absl::UnavailableError(kBusy), response);
   }
   return reactor;
 }
@@ -89,7 +120,7 @@ grpc::ServerUnaryReactor* InferenceService::Embed(grpc::CallbackServerContext* c
     return reply(context, caller.status());
   }
   const std::shared_ptr<EmbedCall> call =
-      EmbedCall::make({service_, calls_, writer_}, *context, *caller, *response);
+      EmbedCall::make({service_, calls_, writer_, unread_}, *context, *caller, *response);
   // gRPC keeps request, response and context until the call is finished.
   if (!work_.pool.submit((*caller)->turn_name(), request->ByteSizeLong(),
                          [call, request] { call->start(*request); })) {
@@ -116,16 +147,19 @@ grpc::ServerUnaryReactor* InferenceService::Abort(grpc::CallbackServerContext* c
 grpc::ServerUnaryReactor* InferenceService::Tokenize(grpc::CallbackServerContext* context,
                                                      const v1::TokenizeRequest* request,
                                                      v1::TokenizeResponse* response) {
-  return reply_later(context, request->ByteSizeLong(),
-                     [this, request, response] { return tokenize(service_, *request, *response); });
+  return reply_later(context, request->ByteSizeLong(), *response,
+                     [this, request, response](ByteBudget::Share& room) {
+                       return tokenize(service_, *request, *response, room);
+                     });
 }
 
 grpc::ServerUnaryReactor* InferenceService::Detokenize(grpc::CallbackServerContext* context,
                                                        const v1::DetokenizeRequest* request,
                                                        v1::DetokenizeResponse* response) {
-  return reply_later(context, request->ByteSizeLong(), [this, request, response] {
-    return detokenize(service_, *request, *response);
-  });
+  return reply_later(context, request->ByteSizeLong(), *response,
+                     [this, request, response](ByteBudget::Share& room) {
+                       return detokenize(service_, *request, *response, room);
+                     });
 }
 
 grpc::ServerUnaryReactor* InferenceService::GetModelInfo(grpc::CallbackServerContext* context,

@@ -1,11 +1,13 @@
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 
 #include "server/api_keys.h"
 #include "server/grpc/call_table.h"
 #include "server/grpc/generate_call.h"
 #include "server/grpc/stream_writer.h"
+#include "server/grpc/unread_messages.h"
 #include "server/request_work.h"
 #include "server/service.h"
 #include "tessera/v1/inference.grpc.pb.h"
@@ -17,8 +19,9 @@ namespace tessera {
 // outlive this, and this must outlive every call.
 class InferenceService final : public v1::Inference::CallbackService {
  public:
+  // max_pending_tokens, write_timeout: see GrpcOptions.
   InferenceService(tessera::Service& service, const ApiKeys& keys, std::size_t max_pending_tokens,
-                   RequestWork work);
+                   std::chrono::milliseconds write_timeout, RequestWork work);
 
   grpc::ServerWriteReactor<v1::GenerateResponse>* Generate(
       grpc::CallbackServerContext* context, const v1::GenerateRequest* request) override;
@@ -52,12 +55,13 @@ class InferenceService final : public v1::Inference::CallbackService {
  private:
   template <class Call>
   grpc::ServerUnaryReactor* reply_later(grpc::CallbackServerContext* context, std::size_t bytes,
-                                        Call call);
+                                        const google::protobuf::MessageLite& response, Call call);
 
   tessera::Service& service_;
   const ApiKeys& keys_;
   const RequestWork work_;
   CallTable calls_;
+  UnreadMessages unread_;
   StreamWriter writer_;
   GenerateCall::Shared shared_;
 };

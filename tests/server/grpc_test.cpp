@@ -43,6 +43,29 @@ TEST_F(Grpc, TokenizesAndDetokenizes) {
   EXPECT_THAT(status.error_message(), HasSubstr("258"));
 }
 
+TEST_F(Grpc, ComputesNoAnswerOfTokensThatFindsNoRoom) {
+  const auto ask = [&] {
+    v1::TokenizeRequest text;
+    text.set_text("ab");
+    grpc::ClientContext context;
+    v1::TokenizeResponse tokens;
+    const auto code = stub_->Tokenize(&context, text, &tokens).error_code();
+    v1::DetokenizeRequest ids;
+    ids.add_ids('a');
+    grpc::ClientContext other;
+    v1::DetokenizeResponse answer;
+    EXPECT_EQ(stub_->Detokenize(&other, ids, &answer).error_code(), code);
+    return code;
+  };
+  {
+    const auto all = fake_->budget.take(fake_->budget.bytes());
+    EXPECT_EQ(ask(), grpc::StatusCode::UNAVAILABLE);
+  }
+  EXPECT_EQ(ask(), grpc::StatusCode::OK);
+  listener_->stop();
+  EXPECT_EQ(fake_->budget.used(), 0) << "the room is given back";
+}
+
 TEST_F(Grpc, DescribesModelAndServer) {
   grpc::ClientContext model_context;
   v1::GetModelInfoResponse model;

@@ -202,6 +202,27 @@ TEST(Service, DetokenizesWithSpecialTokensAndRefusesStrangeIds) {
   }
 }
 
+// One token of the request may be hundreds of bytes of text.
+TEST(Service, ComputesNoTextThatIsTooLargeOrFindsNoRoom) {
+  ByteBudget budget(1 << 10);
+  const TextRoom room(FakeTokenizer(), 1 << 12, &budget);
+  const std::vector<int32_t> few(100, 'a');
+  const std::vector<int32_t> many(1000, 'a');
+  EXPECT_EQ(room.for_text(many).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(room.for_text(many).status().message(),
+              HasSubstr("the text of these 1000 tokens may take 6000 bytes"));
+  EXPECT_THAT(room.for_tokens(many, false).status().message(), HasSubstr("may take 16000 bytes"));
+  EXPECT_EQ(budget.used(), 0);
+  {
+    const auto held = room.for_text(few);
+    ASSERT_TRUE(held.ok()) << held.status();
+    EXPECT_EQ(budget.used(), 600);
+    EXPECT_EQ(room.for_text(few).status().code(), absl::StatusCode::kUnavailable);
+  }
+  EXPECT_EQ(budget.used(), 0);
+  EXPECT_THAT(room.for_tokens(few, true).status().message(), HasSubstr("may take 8200 bytes"));
+}
+
 TEST(Service, IsReadyUntilItDrains) {
   FakeService fake;
   EXPECT_TRUE(fake.service->ready());

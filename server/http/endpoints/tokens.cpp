@@ -36,7 +36,8 @@ absl::StatusOr<HttpResult> detokenize(const EndpointContext& context) {
   TESSERA_ASSIGN_OR_RETURN(const DetokenizeRequest asked,
                            parse_detokenize_request(context.request.body));
   TESSERA_RETURN_IF_ERROR(check_model(context.service, asked.model));
-  TESSERA_ASSIGN_OR_RETURN(const std::string text, context.service.detokenize(asked.tokens));
+  ByteBudget::Share room;  // until the text is printed; the connection takes room for the reply
+  TESSERA_ASSIGN_OR_RETURN(const std::string text, context.service.detokenize(asked.tokens, &room));
   return HttpResult(json_reply(print_prompt(text)));
 }
 

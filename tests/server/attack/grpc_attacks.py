@@ -1,0 +1,71 @@
+"""gRPC messages that a server must refuse: see attack_test.py."""
+
+import contextlib
+import json
+import time
+import unittest
+
+from attack_case import PROMPT, SLOWER, of, serve
+from attacked_server import MIB, Http2, eventually, field, varint
+
+GENERATE = {"request_id": 1, "text": 2, "max_tokens": 6, "stop": 7, "ignore_eos": 9}  # of the .proto
+
+
+def generate(**values):
+    return b"".join(field(GENERATE[name], value) for name, value in values.items())
+
+
+def long_token(server):
+    """Returns the id of a token with a long text, and its bytes."""
+    words = {"prompt": "something beautiful everything together understand", "return_token_strs": True}
+    answer = json.loads(server.ask("POST", "/tokenize", words)[2])
+    return max(zip(answer["tokens"], map(len, answer["token_strs"])), key=lambda token: token[1])
+
+
+def ids_of(token, count):
+    return field(1, varint(token) * count)
+
+
+class Messages(unittest.TestCase):
+    def test_stop_strings_are_bounded(self):
+        with serve() as server, Http2(server) as client:
+            client.call(1, "Generate", generate(text=PROMPT, max_tokens=1, stop="n" * of(MIB, 7 * MIB)))
+            self.assertIsNone(client.answer(1))
+
+    def test_the_text_of_tokens_is_bounded(self):
+        count = of(MIB, 3 * MIB)
+        with serve("--max-answer", "1MiB") as server, Http2(server) as client:
+            token, length = long_token(server)
+            client.call(1, "Detokenize", ids_of(token, 100))
+            self.assertGreaterEqual(len(client.answer(1)), 100 * length)
+            before = server.resident()
+            client.call(3, "Detokenize", ids_of(token, count))
+            self.assertIsNone(client.answer(3))
+            self.assertLess(server.most_resident() - before, 16 * count * SLOWER, "the message and its ids")
+            client.call(5, "Tokenize", field(1, "a " * count) + field(5, 1))
+            self.assertIsNone(client.answer(5))
+
+    def test_answers_that_are_not_read_stay_within_the_budget(self):
+        with serve("--request-memory", "64MiB") as server, contextlib.ExitStack() as clients:
+            token, _ = long_token(server)
+            before = server.resident()
+            for _ in range(of(60, 200)):
+                with contextlib.suppress(OSError):
+                    clients.enter_context(Http2(server)).call(1, "Detokenize", ids_of(token, MIB // 4))
+            time.sleep(1)
+            self.assertLess(server.resident() - before, 56 * MIB * SLOWER)
+            self.assertLess(server.health(), 1 * SLOWER)
+            clients.close()
+            eventually(lambda: server.ask("POST", "/tokenize", {"prompt": "a"})[0] == 200,
+                       "the bytes came back")
+
+    def test_who_reads_nothing_gives_the_room_of_its_answer_back(self):
+        with serve("--request-memory", "8MiB", "--grpc-write-timeout", "1s") as server, Http2(server) as client:
+            token, length = long_token(server)
+            count = 5 * MIB // (6 * length)  # of 6 MiB for bodies and answers
+            client.call(1, "Detokenize", ids_of(token, count))
+            long = json.dumps({"prompt": "a" * MIB})
+            eventually(lambda: server.ask("POST", "/tokenize", long)[0] == 503, "it has the room")
+            # Later the connection is closed all the same, because this client answers no pings.
+            eventually(lambda: server.ask("POST", "/tokenize", long)[0] == 200, "its call is cancelled", seconds=25)
+            self.assertTrue(server.grpc_serves())
