@@ -33,7 +33,7 @@ class ChatTemplate {
     std::string eos_token;
     bool add_generation_prompt = true;
     std::optional<int64_t> unix_seconds;  // time of strftime_now; default: the clock
-    size_t max_work = size_t{1} << 29U;   // limit of bytes and steps: seconds, at most 512 MiB
+    size_t max_work = size_t{1} << 28U;   // limit of bytes and steps: a second, at most 512 MiB
   };
 
   // Returns: the prompt. Text from a client, tools included, never has `parse_special`: special

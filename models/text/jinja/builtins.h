@@ -25,15 +25,18 @@ class Rendering {
  public:
   virtual ~Rendering() = default;
 
-  // Adds to the rendering's work. Every function charges for the values that it creates.
+  // Adds to the rendering's work, before it is done. Every function charges for the values that it
+  // visits and creates. A unit is the copy of a byte: at most 4 ns (test JinjaLimits).
   // Errors: InvalidArgument above the limit (Context::max_work).
   virtual absl::Status charge(size_t units) = 0;
   virtual Value make_namespace(Dict attributes) = 0;
   virtual std::string local_time(const std::string& format) = 0;
 };
 
-// Work charged for each item of a new list. A byte of text costs 1.
+// Work charged for each item of a new list, and for each item that is only copied. A byte of text
+// costs 1.
 inline constexpr size_t kItemCost = 256;
+inline constexpr size_t kCopyCost = kItemCost / 8;
 
 bool known_filter(std::string_view name);
 bool known_test(std::string_view name);
@@ -45,7 +48,7 @@ bool known_method(std::string_view name);
 absl::StatusOr<Value> apply_filter(std::string_view name, const Value& input,
                                    const Arguments& arguments, Rendering& rendering);
 absl::StatusOr<bool> apply_test(std::string_view name, const Value& input,
-                                const Arguments& arguments);
+                                const Arguments& arguments, Rendering& rendering);
 absl::StatusOr<Value> call_function(std::string_view name, const Arguments& arguments,
                                     Rendering& rendering);
 absl::StatusOr<Value> call_method(std::string_view name, const Value& object,
@@ -54,17 +57,20 @@ absl::StatusOr<Value> call_method(std::string_view name, const Value& object,
 // `object.name` and `object[key]`.
 // Returns: undefined if there is no such member.
 // Errors: InvalidArgument if `object` is undefined.
-absl::StatusOr<Value> member(const Value& object, const Value& key);
+absl::StatusOr<Value> member(const Value& object, const Value& key, Rendering& rendering);
 
 // `object[begin:end:step]`; a null pointer is an omitted bound.
 absl::StatusOr<Value> sliced(const Value& object, const Value* begin, const Value* end,
                              const Value* step, Rendering& rendering);
 
 // Resolves a path such as "a.b.c", or an index, in an item.
-absl::StatusOr<Value> attribute_path(const Value& item, const Value& path);
+absl::StatusOr<Value> attribute_path(const Value& item, const Value& path, Rendering& rendering);
 
 // Returns: printed(value). Charges the rendering for it.
 absl::StatusOr<Text> print(const Value& value, Rendering& rendering);
+
+// Charges the rendering for contains(container, item).
+absl::Status charge_search(const Value& container, const Value& item, Rendering& rendering);
 
 // Returns: the items of a loop over `value`: a list's items, a dict's keys, a string's characters,
 // none for undefined.
@@ -101,5 +107,6 @@ absl::StatusOr<Value> loop_state(const std::vector<Value>& items, size_t index);
 
 // Returns: byte offsets of the beginnings of all characters, and of the end of the text.
 std::vector<size_t> character_starts(std::string_view text);
+int64_t count_characters(std::string_view text);
 
 }  // namespace tessera::jinja

@@ -22,21 +22,14 @@ bool never(char) {
 }
 
 Result trim(const Value& input, const Arguments& arguments, Rendering& rendering) {
-  TESSERA_ASSIGN_OR_RETURN(const Text text, print(input, rendering));
-  const Value* characters = arguments.find(0, "chars");
-  if (characters == nullptr || characters->is_none()) return Value(text.strip("", true, true));
-  if (characters->text() == nullptr) return absl::InvalidArgumentError("trim takes a string");
-  const std::string& set = characters->text()->bytes();
-  return Value(set.empty() ? text : text.strip(set, true, true));
+  TESSERA_ASSIGN_OR_RETURN(Text text, print(input, rendering));
+  return call_method("strip", Value(std::move(text)), arguments, rendering);
 }
 
 Result length(const Value& input, const Arguments&, Rendering& rendering) {
   if (const Text* text = input.text()) {
     TESSERA_RETURN_IF_ERROR(rendering.charge(text->size()));
-    return Value(
-        static_cast<int64_t>(std::count_if(text->bytes().begin(), text->bytes().end(), [](char c) {
-          return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U;
-        })));
+    return Value(count_characters(text->bytes()));
   }
   if (input.list() != nullptr) return Value(static_cast<int64_t>(input.list()->items.size()));
   if (input.dict() != nullptr) return Value(static_cast<int64_t>(input.dict()->items.size()));
@@ -47,6 +40,7 @@ Result length(const Value& input, const Arguments&, Rendering& rendering) {
 template <LetterCase kCase, bool (*kBeginsWord)(char)>
 Result cased(const Value& input, const Arguments&, Rendering& rendering) {
   TESSERA_ASSIGN_OR_RETURN(const Text text, print(input, rendering));
+  TESSERA_RETURN_IF_ERROR(rendering.charge(text.size() * 2));
   return Value(with_case(text, kCase, kBeginsWord));
 }
 
@@ -62,7 +56,8 @@ absl::StatusOr<JsonStyle> json_style(const Arguments& arguments) {
     } else if (name == "separators" && !value.is_none()) {
       const List* both = value.list();
       if (both == nullptr || both->items.size() != 2 || both->items[0].text() == nullptr ||
-          both->items[1].text() == nullptr || value.weight() > 64) {
+          both->items[1].text() == nullptr || both->items[0].text()->size() > 32 ||
+          both->items[1].text()->size() > 32) {
         return absl::InvalidArgumentError("tojson: separators are two short strings");
       }
       style.item_separator = both->items[0].text()->bytes();
@@ -83,9 +78,9 @@ absl::StatusOr<JsonStyle> json_style(const Arguments& arguments) {
 
 Result tojson(const Value& input, const Arguments& arguments, Rendering& rendering) {
   TESSERA_ASSIGN_OR_RETURN(const JsonStyle style, json_style(arguments));
-  size_t cost = style.indent < 0 ? 2 : static_cast<size_t>(style.indent) * 8 + 2;
+  size_t cost = 12 + (style.indent < 0 ? 0 : static_cast<size_t>(style.indent) * 8);
   cost += style.item_separator.size() + style.key_separator.size();
-  cost *= style.ensure_ascii ? 6 : 1;
+  cost *= style.ensure_ascii ? 2 : 1;
   TESSERA_RETURN_IF_ERROR(rendering.charge(input.weight() * cost));
   TESSERA_ASSIGN_OR_RETURN(Text text, to_json(input, style));
   return Value(std::move(text));
@@ -94,7 +89,7 @@ Result tojson(const Value& input, const Arguments& arguments, Rendering& renderi
 // The inverse of tojson. What it reads counts as text of a message.
 Result from_json(const Value& input, const Arguments&, Rendering& rendering) {
   if (input.text() == nullptr) return absl::InvalidArgumentError("from_json takes a string");
-  TESSERA_RETURN_IF_ERROR(rendering.charge(input.text()->size() * 16));
+  TESSERA_RETURN_IF_ERROR(rendering.charge(input.text()->size() * 32));
   absl::StatusOr<Value> value = parse_json_value(input.text()->bytes());
   if (!value.ok()) {
     return absl::InvalidArgumentError("from_json: " + std::string(value.status().message()));
@@ -112,10 +107,10 @@ Result join(const Value& input, const Arguments& arguments, Rendering& rendering
     if (i > 0) result.append(between);
     Value item = items[i];
     if (attribute != nullptr) {
-      TESSERA_ASSIGN_OR_RETURN(item, member(items[i], *attribute));
+      TESSERA_ASSIGN_OR_RETURN(item, member(items[i], *attribute, rendering));
     }
     TESSERA_ASSIGN_OR_RETURN(const Text text, print(item, rendering));
-    TESSERA_RETURN_IF_ERROR(rendering.charge(between.size()));
+    TESSERA_RETURN_IF_ERROR(rendering.charge(between.cost() + kCopyCost));
     result.append(text);
   }
   return Value(std::move(result));
@@ -172,7 +167,8 @@ std::optional<Number> parsed(const Text& text) {
   return number;
 }
 
-Result to_integer(const Value& input, const Arguments& arguments, Rendering&) {
+Result to_integer(const Value& input, const Arguments& arguments, Rendering& rendering) {
+  TESSERA_RETURN_IF_ERROR(rendering.charge(input.weight() * 4));
   const Value* other = arguments.find(0, "default");
   if (input.is_integer() || input.is_bool()) return Value(*input.integer());
   std::optional<double> number = input.number();
@@ -185,7 +181,8 @@ Result to_integer(const Value& input, const Arguments& arguments, Rendering&) {
   return other == nullptr ? Value(int64_t{0}) : *other;
 }
 
-Result to_float(const Value& input, const Arguments& arguments, Rendering&) {
+Result to_float(const Value& input, const Arguments& arguments, Rendering& rendering) {
+  TESSERA_RETURN_IF_ERROR(rendering.charge(input.weight() * 4));
   const Value* other = arguments.find(0, "default");
   if (const auto number = input.number()) return Value(*number);
   if (input.text() != nullptr) {
@@ -222,10 +219,10 @@ Result indent(const Value& input, const Arguments& arguments, Rendering& renderi
                           ? *width->text()
                           : Text(std::string(static_cast<size_t>(blanks), ' '));
   TESSERA_ASSIGN_OR_RETURN(const Text text, print(input, rendering));
-  TESSERA_RETURN_IF_ERROR(rendering.charge(text.size() * (prefix.size() + 1)));
   Text result;
   size_t at = 0;
   while (true) {
+    TESSERA_RETURN_IF_ERROR(rendering.charge(prefix.cost() + kItemCost));
     const size_t end = std::min(text.bytes().find('\n', at), text.size());
     const bool wanted = at == 0 ? first != nullptr && first->truthy()
                                 : end > at || (blank != nullptr && blank->truthy());
@@ -255,13 +252,14 @@ Result choose(const Value& input, const Arguments& arguments, Rendering& renderi
   }
   std::vector<Value> chosen;
   for (const Value& item : all) {
+    TESSERA_RETURN_IF_ERROR(rendering.charge(kCopyCost));
     Value value = item;
     if (kByAttribute) {
-      TESSERA_ASSIGN_OR_RETURN(value, attribute_path(item, given[0]));
+      TESSERA_ASSIGN_OR_RETURN(value, attribute_path(item, given[0], rendering));
     }
     bool passes = value.truthy();
     if (test != nullptr) {
-      TESSERA_ASSIGN_OR_RETURN(passes, apply_test(test->bytes(), value, rest));
+      TESSERA_ASSIGN_OR_RETURN(passes, apply_test(test->bytes(), value, rest, rendering));
     }
     if (passes == kWanted) chosen.push_back(item);
   }
@@ -288,8 +286,9 @@ Result map(const Value& input, const Arguments& arguments, Rendering& rendering)
   }
   std::vector<Value> mapped;
   for (const Value& item : all) {
+    TESSERA_RETURN_IF_ERROR(rendering.charge(kItemCost / 2));
     TESSERA_ASSIGN_OR_RETURN(
-        Value value, attribute != nullptr ? attribute_path(item, *attribute)
+        Value value, attribute != nullptr ? attribute_path(item, *attribute, rendering)
                                           : apply_filter(filter->bytes(), item, rest, rendering));
     if (value.is_undefined() && other != nullptr) {
       value = *other;
@@ -351,13 +350,15 @@ const Filter* find_filter(std::string_view name) {
 
 }  // namespace
 
-absl::StatusOr<Value> attribute_path(const Value& item, const Value& path) {
-  if (path.text() == nullptr) return member(item, path);
+absl::StatusOr<Value> attribute_path(const Value& item, const Value& path, Rendering& rendering) {
+  if (path.text() == nullptr) return member(item, path, rendering);
   Value value = item;
   const std::string& names = path.text()->bytes();
   for (size_t at = 0; at <= names.size();) {
     const size_t dot = std::min(names.find('.', at), names.size());
-    TESSERA_ASSIGN_OR_RETURN(value, member(value, Value(Text(names.substr(at, dot - at)))));
+    TESSERA_RETURN_IF_ERROR(rendering.charge(dot - at + kItemCost / 2));
+    TESSERA_ASSIGN_OR_RETURN(value,
+                             member(value, Value(Text(names.substr(at, dot - at))), rendering));
     at = dot + 1;
   }
   return value;

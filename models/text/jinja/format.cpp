@@ -36,7 +36,7 @@ absl::StatusOr<Value> format_text(const Text& text, const Arguments& arguments,
   size_t plain = 0;  // text from here on is copied
   for (size_t at = bytes.find_first_of("{}"); at != std::string::npos;
        at = bytes.find_first_of("{}", plain)) {
-    TESSERA_RETURN_IF_ERROR(rendering.charge(at - plain + kItemCost));
+    TESSERA_RETURN_IF_ERROR(rendering.charge((at - plain) * 4 + kItemCost));
     result.append(text.slice(plain, at));
     if (at + 1 < bytes.size() && bytes[at + 1] == bytes[at]) {  // "{{" or "}}"
       result.append(text.slice(at, at + 1));
@@ -47,13 +47,14 @@ absl::StatusOr<Value> format_text(const Text& text, const Arguments& arguments,
     if (bytes[at] == '}' || close == std::string::npos) {
       return absl::InvalidArgumentError("format: a bracket without the other");
     }
+    TESSERA_RETURN_IF_ERROR(rendering.charge((close - at) * 8));
     TESSERA_ASSIGN_OR_RETURN(const Value* value,
                              field_value(bytes.substr(at + 1, close - at - 1), arguments, next));
     TESSERA_ASSIGN_OR_RETURN(const Text shown, print(*value, rendering));
     result.append(shown);
     plain = close + 1;
   }
-  TESSERA_RETURN_IF_ERROR(rendering.charge(bytes.size() - plain));
+  TESSERA_RETURN_IF_ERROR(rendering.charge((bytes.size() - plain) * 4));
   result.append(text.slice(plain, bytes.size()));
   return Value(std::move(result));
 }

@@ -34,6 +34,7 @@ Result range(const Arguments& arguments, Rendering& rendering) {
 }
 
 Result make_namespace(const Arguments& arguments, Rendering& rendering) {
+  TESSERA_RETURN_IF_ERROR(rendering.charge((arguments.named.size() + 1) * kItemCost));
   Dict attributes;
   if (!arguments.positional.empty()) {
     return absl::InvalidArgumentError("namespace takes named arguments");
@@ -43,7 +44,8 @@ Result make_namespace(const Arguments& arguments, Rendering& rendering) {
   return rendering.make_namespace(std::move(attributes));
 }
 
-Result make_dict(const Arguments& arguments, Rendering&) {
+Result make_dict(const Arguments& arguments, Rendering& rendering) {
+  TESSERA_RETURN_IF_ERROR(rendering.charge((arguments.named.size() + 1) * kItemCost));
   Dict dict;
   if (!arguments.positional.empty()) {
     return absl::InvalidArgumentError("dict takes named arguments");
@@ -52,10 +54,11 @@ Result make_dict(const Arguments& arguments, Rendering&) {
   return Value::dict(std::move(dict));
 }
 
-Result raise_exception(const Arguments& arguments, Rendering&) {
+Result raise_exception(const Arguments& arguments, Rendering& rendering) {
   const Value* message = arguments.find(0, "message");
-  return absl::InvalidArgumentError(message == nullptr ? "raise_exception"
-                                                       : printed(*message).bytes());
+  if (message == nullptr) return absl::InvalidArgumentError("raise_exception");
+  TESSERA_ASSIGN_OR_RETURN(const Text text, print(*message, rendering));
+  return absl::InvalidArgumentError(text.bytes());
 }
 
 Result strftime_now(const Arguments& arguments, Rendering& rendering) {
@@ -63,6 +66,7 @@ Result strftime_now(const Arguments& arguments, Rendering& rendering) {
   if (format == nullptr || format->text() == nullptr || format->text()->size() > 256) {
     return absl::InvalidArgumentError("strftime_now takes a format of at most 256 bytes");
   }
+  TESSERA_RETURN_IF_ERROR(rendering.charge((format->text()->size() + 4) * 64));
   return Value(
       Text(rendering.local_time(format->text()->bytes()), format->text()->any_from_message()));
 }

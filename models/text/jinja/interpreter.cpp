@@ -14,7 +14,9 @@ namespace {
 using Result = absl::StatusOr<Value>;
 
 constexpr size_t kStepCost = 16;
-constexpr int kMaxCallDepth = 400;  // nested statements and expressions, macro calls included
+constexpr size_t kCallCost = 128;       // of a filter, a test or a function, besides its steps
+constexpr size_t kIterationCost = 512;  // of a loop, for its variables
+constexpr int kMaxCallDepth = 400;      // nested statements and expressions, macro calls included
 
 enum class Flow { next, break_loop, continue_loop };
 
@@ -66,16 +68,19 @@ class Interpreter final : public Rendering {
     int& depth_;
   };
 
-  absl::Status step(int line) {
+  // Charges for the names that a variable's name may be compared with.
+  absl::Status charge_names(size_t names = 1) { return charge(names * scopes_.size()); }
+
+  absl::Status step(int line, size_t cost = kStepCost) {
     line_ = line;
     if (depth_ > kMaxCallDepth) {
       return absl::InvalidArgumentError("the template recurses too deeply");
     }
-    return charge(kStepCost);
+    return charge(cost);
   }
 
   absl::Status print_text(const Text& text) {
-    TESSERA_RETURN_IF_ERROR(charge(text.size()));
+    TESSERA_RETURN_IF_ERROR(charge(text.cost()));
     out_.append(text);
     return absl::OkStatus();
   }
@@ -111,6 +116,7 @@ class Interpreter final : public Rendering {
         TESSERA_RETURN_IF_ERROR(set_block(statement));
         break;
       case Statement::Kind::macro:
+        TESSERA_RETURN_IF_ERROR(charge_names());
         scopes_.set(statement.name, Value(Macro{&statement}));
         break;
       case Statement::Kind::filter_block:
@@ -148,6 +154,7 @@ class Interpreter final : public Rendering {
   }
 
   absl::Status assign(const std::vector<std::string>& targets, const Value& value) {
+    TESSERA_RETURN_IF_ERROR(charge_names(targets.size()));
     if (targets.size() == 1) {
       scopes_.set(targets[0], value);
       return absl::OkStatus();
@@ -164,6 +171,7 @@ class Interpreter final : public Rendering {
   absl::Status set(const Statement& statement) {
     TESSERA_ASSIGN_OR_RETURN(const Value value, evaluate(*statement.expression));
     if (statement.attribute.empty()) return assign(statement.targets, value);
+    TESSERA_RETURN_IF_ERROR(charge_names());
     const Value* target = scopes_.find(statement.targets[0]);
     if (target == nullptr || target->space() == nullptr) {
       return absl::InvalidArgumentError("\"" + statement.targets[0] + "\" is no namespace");
@@ -181,6 +189,7 @@ class Interpreter final : public Rendering {
 
   absl::Status set_block(const Statement& statement) {
     TESSERA_ASSIGN_OR_RETURN(Text text, captured(statement.body));
+    TESSERA_RETURN_IF_ERROR(charge_names());
     scopes_.set(statement.targets[0], Value(std::move(text)));
     return absl::OkStatus();
   }
@@ -218,7 +227,7 @@ class Interpreter final : public Rendering {
     TESSERA_ASSIGN_OR_RETURN(const auto items, loop_items(statement));
     for (size_t i = 0; i < items.size(); ++i) {
       const Scopes::Nested scope(scopes_);
-      TESSERA_RETURN_IF_ERROR(step(statement.line));
+      TESSERA_RETURN_IF_ERROR(step(statement.line, kIterationCost));
       TESSERA_RETURN_IF_ERROR(assign(statement.targets, items[i]));
       TESSERA_ASSIGN_OR_RETURN(Value state, loop_state(items, i));
       scopes_.set("loop", std::move(state));
@@ -271,6 +280,7 @@ class Interpreter final : public Rendering {
   }
 
   Result variable(const Expression& expression) {
+    TESSERA_RETURN_IF_ERROR(charge_names());
     const Value* value = scopes_.find(expression.name);
     if (value != nullptr) return *value;
     if (known_function(expression.name)) return Value(Macro{nullptr});
@@ -298,10 +308,8 @@ class Interpreter final : public Rendering {
         return absl::InvalidArgumentError(
             std::string("a dict's keys are all strings or all integers, not ") + key.type_name());
       }
-      const Text name = printed(key);
-      std::erase_if(dict.items,
-                    [&](const auto& item) { return item.first.bytes() == name.bytes(); });
-      dict.items.emplace_back(name, std::move(value));
+      TESSERA_RETURN_IF_ERROR(charge(key.weight()));
+      dict.items.emplace_back(printed(key), std::move(value));
     }
     return Value::dict(std::move(dict));
   }
@@ -328,7 +336,7 @@ class Interpreter final : public Rendering {
     if (name == "==") return equal(left, right);
     if (name == "!=") return !equal(left, right);
     if (name == "in" || name == "not in") {
-      TESSERA_RETURN_IF_ERROR(charge(right.weight()));
+      TESSERA_RETURN_IF_ERROR(charge_search(right, left, *this));
       TESSERA_ASSIGN_OR_RETURN(const bool inside, contains(right, left));
       return inside == (name == "in");
     }
@@ -365,14 +373,13 @@ class Interpreter final : public Rendering {
 
   Result attribute(const Expression& expression) {
     TESSERA_ASSIGN_OR_RETURN(const Value object, evaluate(*expression.children[0]));
-    return member(object, Value(Text(expression.name)));
+    return member(object, Value(Text(expression.name)), *this);
   }
 
   Result index(const Expression& expression) {
     TESSERA_ASSIGN_OR_RETURN(const Value object, evaluate(*expression.children[0]));
     TESSERA_ASSIGN_OR_RETURN(const Value key, evaluate(*expression.children[1]));
-    if (object.text() != nullptr) TESSERA_RETURN_IF_ERROR(charge(object.text()->size() * 8));
-    return member(object, key);
+    return member(object, key, *this);
   }
 
   Result slice(const Expression& expression) {
@@ -404,22 +411,21 @@ class Interpreter final : public Rendering {
   Result filter(const Expression& expression) {
     TESSERA_ASSIGN_OR_RETURN(const Value input, evaluate(*expression.children[0]));
     TESSERA_ASSIGN_OR_RETURN(const Arguments given, arguments(expression));
+    TESSERA_RETURN_IF_ERROR(charge(kCallCost));
     return apply_filter(expression.name, input, given, *this);
   }
 
   Result test(const Expression& expression) {
     TESSERA_ASSIGN_OR_RETURN(const Value input, evaluate(*expression.children[0]));
     TESSERA_ASSIGN_OR_RETURN(const Arguments given, arguments(expression));
-    if (!given.positional.empty()) {
-      TESSERA_RETURN_IF_ERROR(charge(input.weight() + given.positional[0].weight()));
-    }
-    TESSERA_ASSIGN_OR_RETURN(const bool passes, apply_test(expression.name, input, given));
+    TESSERA_ASSIGN_OR_RETURN(const bool passes, apply_test(expression.name, input, given, *this));
     return Value(passes != expression.negated);
   }
 
   // `list.append(item)` and `list.pop(index)`, of a list that only a variable holds.
   Result change_list(const std::string& name, const Expression& expression) {
     TESSERA_ASSIGN_OR_RETURN(const Arguments given, arguments(expression));
+    TESSERA_RETURN_IF_ERROR(charge_names());
     Value* list = scopes_.holder(*expression.children[0]->children[0]);
     if (list == nullptr || list->list() == nullptr) {
       return absl::InvalidArgumentError(name + " works on a list that a variable holds");
@@ -430,6 +436,7 @@ class Interpreter final : public Rendering {
 
   Result call(const Expression& expression) {
     const Expression& callee = *expression.children[0];
+    TESSERA_RETURN_IF_ERROR(charge(kCallCost + scopes_.size()));
     if (callee.kind == Expression::Kind::attribute) {
       if (callee.name == "append" || callee.name == "pop") {
         return change_list(callee.name, expression);
@@ -455,6 +462,8 @@ class Interpreter final : public Rendering {
       return absl::InvalidArgumentError("macro \"" + macro.name + "\" takes " +
                                         std::to_string(macro.targets.size()) + " arguments");
     }
+    const size_t names = macro.targets.size();
+    TESSERA_RETURN_IF_ERROR(charge(names * (kCallCost + names + given.named.size())));
     const Scopes::Call scope(scopes_);
     for (size_t i = 0; i < macro.targets.size(); ++i) {
       const Value* value = given.find(i, macro.targets[i]);

@@ -49,8 +49,7 @@ class JsonWriter {
           ascii ? escaped(text.bytes()[i]) : escaped_character(text.bytes().substr(i, 4), size);
       if (escape.empty()) continue;
       out_.append(text.slice(plain, i));
-      const bool from_message = text.slice(i, i + 1).any_from_message();
-      out_.append(escape, from_message);
+      out_.append(escape, text.from_message_at(i));
       plain = i + size;
       i += size - 1;
     }

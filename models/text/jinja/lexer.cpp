@@ -23,6 +23,9 @@ bool starts_name(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
 }
 
+// A longer name would make each use of it long work.
+constexpr size_t kMaxNameBytes = 256;
+
 // Longer symbols come first, because the first match is taken.
 constexpr std::array<std::string_view, 27> kSymbols = {
     "**", "//", "==", "!=", "<=", ">=", "+", "-", "*", "/", "%", "~", "<", ">",
@@ -143,6 +146,7 @@ class Lexer {
     if (starts_name(c)) {
       size_t end = at_;
       while (end < source_.size() && (starts_name(source_[end]) || is_digit(source_[end]))) ++end;
+      if (end - at_ > kMaxNameBytes) return error("a name of more than 256 bytes");
       put(Kind::name, std::string(source_.substr(at_, end - at_)));
       advance(end);
       return absl::OkStatus();

@@ -39,10 +39,13 @@ absl::StatusOr<size_t> limit_argument(const Arguments& arguments, size_t index,
   return *value->integer() < 0 ? std::string::npos : static_cast<size_t>(*value->integer());
 }
 
-Result strip(const Text& text, const Arguments& arguments, bool left, bool right) {
+Result strip(const Text& text, const Arguments& arguments, Rendering& rendering, bool left,
+             bool right) {
+  TESSERA_RETURN_IF_ERROR(rendering.charge(text.size() * 2));
   const Value* characters = arguments.find(0, "chars");
   if (characters == nullptr || characters->is_none()) return Value(text.strip("", left, right));
   TESSERA_ASSIGN_OR_RETURN(const Text* set, text_argument(arguments, 0, "chars"));
+  TESSERA_RETURN_IF_ERROR(rendering.charge(text.size() * (set->size() / 16)));
   return Value(set->empty() ? text : text.strip(set->bytes(), left, right));
 }
 
@@ -56,7 +59,8 @@ Result split(const Text& text, const Arguments& arguments, Rendering& rendering)
     if (given->empty()) return absl::InvalidArgumentError("split: empty separator");
     at_text = given->bytes();
   }
-  TESSERA_RETURN_IF_ERROR(rendering.charge(text.size()));
+  TESSERA_RETURN_IF_ERROR(
+      rendering.charge(blanks ? text.size() * 4 : find_cost(text.bytes(), at_text)));
   const std::string& bytes = text.bytes();
   const auto skip_blanks = [&](size_t at) {
     return blanks ? std::min(bytes.find_first_not_of(kBlanks, at), bytes.size()) : at;
@@ -64,7 +68,7 @@ Result split(const Text& text, const Arguments& arguments, Rendering& rendering)
   std::vector<Value> parts;
   size_t at = skip_blanks(0);
   while (parts.size() < limit && !(blanks && at == bytes.size())) {
-    const size_t found = blanks ? bytes.find_first_of(kBlanks, at) : bytes.find(at_text, at);
+    const size_t found = blanks ? bytes.find_first_of(kBlanks, at) : find_bytes(bytes, at_text, at);
     if (found == std::string::npos) break;
     TESSERA_RETURN_IF_ERROR(rendering.charge(kItemCost));
     parts.emplace_back(text.slice(at, found));
@@ -75,6 +79,7 @@ Result split(const Text& text, const Arguments& arguments, Rendering& rendering)
 }
 
 Result split_lines(const Text& text, Rendering& rendering) {
+  TESSERA_RETURN_IF_ERROR(rendering.charge(text.cost() * 2));
   std::vector<Value> lines;
   for (size_t at = 0; at < text.size();) {
     TESSERA_RETURN_IF_ERROR(rendering.charge(kItemCost));
@@ -85,7 +90,7 @@ Result split_lines(const Text& text, Rendering& rendering) {
   return Value::list(std::move(lines));
 }
 
-Result matches(const Text& text, const Arguments& arguments, bool at_end) {
+Result matches(const Text& text, const Arguments& arguments, Rendering& rendering, bool at_end) {
   const Value* wanted = arguments.find(0, "prefix");
   if (wanted == nullptr) return absl::InvalidArgumentError("startswith and endswith take a string");
   const std::string_view bytes = text.bytes();
@@ -95,6 +100,7 @@ Result matches(const Text& text, const Arguments& arguments, bool at_end) {
                   : bytes.starts_with(value.text()->bytes());
   };
   if (const List* any = wanted->list()) {
+    TESSERA_RETURN_IF_ERROR(rendering.charge(wanted->weight()));
     return Value(std::any_of(any->items.begin(), any->items.end(), fits));
   }
   if (wanted->text() == nullptr) {
@@ -108,9 +114,15 @@ Result replace(const Text& text, const Arguments& arguments, Rendering& renderin
   TESSERA_ASSIGN_OR_RETURN(const Text* to, text_argument(arguments, 1, "new"));
   TESSERA_ASSIGN_OR_RETURN(const size_t limit, limit_argument(arguments, 2, "count"));
   if (from->empty()) return absl::InvalidArgumentError("replace: nothing to look for");
-  const size_t max = std::min(limit, text.size() / from->size());
-  TESSERA_RETURN_IF_ERROR(rendering.charge(text.size() + 1));
-  if (!to->empty()) TESSERA_RETURN_IF_ERROR(rendering.charge(max * (to->size() + 1)));
+  TESSERA_RETURN_IF_ERROR(
+      rendering.charge(text.cost() + 2 * find_cost(text.bytes(), from->bytes())));
+  size_t found = 0;
+  for (size_t at = 0; found < limit; ++found) {
+    at = find_bytes(text.bytes(), from->bytes(), at);
+    if (at == std::string::npos) break;
+    at += from->size();
+    TESSERA_RETURN_IF_ERROR(rendering.charge(to->cost() + kCopyCost));
+  }
   return Value(text.replace(from->bytes(), *to, limit));
 }
 
@@ -126,13 +138,12 @@ Result without(const Text& text, const Arguments& arguments, bool at_end) {
   return Value(text);
 }
 
-Result find(const Text& text, const Arguments& arguments) {
+Result find(const Text& text, const Arguments& arguments, Rendering& rendering) {
   TESSERA_ASSIGN_OR_RETURN(const Text* part, text_argument(arguments, 0, "sub"));
-  const size_t at = text.bytes().find(part->bytes());
+  TESSERA_RETURN_IF_ERROR(rendering.charge(2 * find_cost(text.bytes(), part->bytes())));
+  const size_t at = find_bytes(text.bytes(), part->bytes());
   if (at == std::string::npos) return Value(int64_t{-1});
-  const std::vector<size_t> starts = character_starts(text.bytes());
-  return Value(
-      static_cast<int64_t>(std::lower_bound(starts.begin(), starts.end(), at) - starts.begin()));
+  return Value(count_characters(std::string_view(text.bytes()).substr(0, at)));
 }
 
 Result join(const Text& separator, const Arguments& arguments, Rendering& rendering) {
@@ -147,28 +158,28 @@ Result text_method(std::string_view name, const Text& text, const Arguments& arg
   if (name == "replace") return replace(text, arguments, rendering);
   if (name == "join") return join(text, arguments, rendering);
   if (name == "format") return format_text(text, arguments, rendering);
-  TESSERA_RETURN_IF_ERROR(rendering.charge(text.size()));
-  if (name == "strip") return strip(text, arguments, true, true);
-  if (name == "lstrip") return strip(text, arguments, true, false);
-  if (name == "rstrip") return strip(text, arguments, false, true);
-  if (name == "startswith") return matches(text, arguments, false);
-  if (name == "endswith") return matches(text, arguments, true);
+  TESSERA_RETURN_IF_ERROR(rendering.charge(text.cost()));
+  if (name == "strip") return strip(text, arguments, rendering, true, true);
+  if (name == "lstrip") return strip(text, arguments, rendering, true, false);
+  if (name == "rstrip") return strip(text, arguments, rendering, false, true);
+  if (name == "startswith") return matches(text, arguments, rendering, false);
+  if (name == "endswith") return matches(text, arguments, rendering, true);
   if (name == "removeprefix") return without(text, arguments, false);
   if (name == "removesuffix") return without(text, arguments, true);
   if (name == "upper") return Value(with_case(text, LetterCase::upper, is_no_letter));
   if (name == "lower") return Value(with_case(text, LetterCase::lower, is_no_letter));
   if (name == "capitalize") return Value(with_case(text, LetterCase::capital, is_no_letter));
   if (name == "title") return Value(with_case(text, LetterCase::title, is_no_letter));
-  if (name == "find") return find(text, arguments);
+  if (name == "find") return find(text, arguments, rendering);
   return absl::InvalidArgumentError("a string has no method \"" + std::string(name) + "\"");
 }
 
 Result dict_method(std::string_view name, const Dict& dict, const Arguments& arguments,
                    Rendering& rendering) {
-  TESSERA_RETURN_IF_ERROR(rendering.charge(dict.items.size() * kItemCost));
   if (name == "get") {
     const Value* key = arguments.find(0, "key");
     if (key == nullptr) return absl::InvalidArgumentError("get takes a key");
+    TESSERA_RETURN_IF_ERROR(rendering.charge(key->text() == nullptr ? 0 : key->weight()));
     const Value* value = dict.find(*key);
     if (value != nullptr) return *value;
     const Value* other = arguments.find(1, "default");
@@ -177,6 +188,7 @@ Result dict_method(std::string_view name, const Dict& dict, const Arguments& arg
   if (name != "keys" && name != "values" && name != "items") {
     return absl::InvalidArgumentError("a dict has no method \"" + std::string(name) + "\"");
   }
+  TESSERA_RETURN_IF_ERROR(rendering.charge(dict.extent.weight + dict.items.size() * kItemCost));
   std::vector<Value> items;
   for (const auto& [key, value] : dict.items) {
     if (name == "keys") {

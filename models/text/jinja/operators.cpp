@@ -68,18 +68,19 @@ absl::StatusOr<Value> floats(std::string_view name, double a, double b) {
 }
 
 absl::StatusOr<Value> concatenated(const Text& left, const Text& right, Rendering& rendering) {
-  TESSERA_RETURN_IF_ERROR(rendering.charge(left.size() + right.size()));
+  TESSERA_RETURN_IF_ERROR(rendering.charge(left.cost() + right.cost()));
   Text text = left;
   text.append(right);
   return Value(std::move(text));
 }
 
 absl::StatusOr<Value> repeated(const Text& text, int64_t times, Rendering& rendering) {
+  const auto copies = static_cast<size_t>(std::max<int64_t>(text.empty() ? 0 : times, 0));
+  size_t cost = 0;
+  if (__builtin_mul_overflow(copies, text.cost(), &cost)) cost = SIZE_MAX;
+  TESSERA_RETURN_IF_ERROR(rendering.charge(cost));
   Text result;
-  for (int64_t i = 0; i < times && !text.empty(); ++i) {
-    TESSERA_RETURN_IF_ERROR(rendering.charge(text.size()));
-    result.append(text);
-  }
+  for (size_t i = 0; i < copies; ++i) result.append(text);
   return Value(std::move(result));
 }
 
@@ -141,6 +142,11 @@ std::vector<size_t> character_starts(std::string_view text) {
   return starts;
 }
 
+int64_t count_characters(std::string_view text) {
+  return std::count_if(text.begin(), text.end(),
+                       [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; });
+}
+
 absl::StatusOr<Value> binary(std::string_view name, const Value& left, const Value& right,
                              Rendering& rendering) {
   if (name == "~") {
@@ -168,11 +174,22 @@ absl::StatusOr<Value> binary(std::string_view name, const Value& left, const Val
 }
 
 absl::StatusOr<Text> print(const Value& value, Rendering& rendering) {
-  TESSERA_RETURN_IF_ERROR(rendering.charge(value.weight()));
+  // The quotes of a text within a list make it longer.
+  TESSERA_RETURN_IF_ERROR(rendering.charge(value.weight() * (value.text() != nullptr ? 1 : 8)));
   return printed(value);
 }
 
-absl::StatusOr<Value> member(const Value& object, const Value& key) {
+absl::Status charge_search(const Value& container, const Value& item, Rendering& rendering) {
+  if (container.text() == nullptr || item.text() == nullptr) {
+    return rendering.charge(container.weight());
+  }
+  return rendering.charge(find_cost(container.text()->bytes(), item.text()->bytes()));
+}
+
+absl::StatusOr<Value> member(const Value& object, const Value& key, Rendering& rendering) {
+  if (object.space() != nullptr) {
+    TESSERA_RETURN_IF_ERROR(rendering.charge(object.space()->attributes.items.size()));
+  }
   const Dict* dict = object.space() != nullptr ? &object.space()->attributes : object.dict();
   if (object.is_undefined()) {
     return absl::InvalidArgumentError("\"" + object.undefined_name() + "\" is undefined");
@@ -187,18 +204,23 @@ absl::StatusOr<Value> member(const Value& object, const Value& key) {
     const int64_t at = from_end(*index, size);
     if (at >= 0 && at < size) return object.list()->items[static_cast<size_t>(at)];
   }
-  if (object.text() != nullptr && index) return text_member(*object.text(), *index);
-  return Value(Undefined{printed(key).bytes()});
+  if (object.text() != nullptr && index) {
+    TESSERA_RETURN_IF_ERROR(rendering.charge(object.text()->size() * 8));
+    return text_member(*object.text(), *index);
+  }
+  TESSERA_ASSIGN_OR_RETURN(const Text name, print(key, rendering));
+  return Value(Undefined{name.bytes()});
 }
 
 absl::StatusOr<Value> sliced(const Value& object, const Value* begin, const Value* end,
                              const Value* step, Rendering& rendering) {
   if (const List* list = object.list()) {
-    TESSERA_RETURN_IF_ERROR(rendering.charge(list->items.size()));
+    TESSERA_RETURN_IF_ERROR(rendering.charge(list->items.size() * kCopyCost));
     TESSERA_ASSIGN_OR_RETURN(
         const auto indices,
         slice_indices(static_cast<int64_t>(list->items.size()), begin, end, step));
     std::vector<Value> items;
+    items.reserve(indices.size());
     for (const size_t i : indices) items.push_back(list->items[i]);
     return Value::list(std::move(items));
   }
@@ -208,6 +230,11 @@ absl::StatusOr<Value> sliced(const Value& object, const Value* begin, const Valu
     TESSERA_ASSIGN_OR_RETURN(
         const auto indices,
         slice_indices(static_cast<int64_t>(starts.size() - 1), begin, end, step));
+    if (indices.empty()) return Value(Text());
+    if (indices.front() + indices.size() - 1 == indices.back()) {  // neighbours
+      return Value(text->slice(starts[indices.front()], starts[indices.back() + 1]));
+    }
+    TESSERA_RETURN_IF_ERROR(rendering.charge(indices.size() * kCopyCost));
     Text result;
     for (const size_t i : indices) result.append(text->slice(starts[i], starts[i + 1]));
     return Value(std::move(result));
@@ -219,10 +246,12 @@ absl::StatusOr<Value> sliced(const Value& object, const Value* begin, const Valu
 }
 
 absl::StatusOr<std::vector<Value>> items_of(const Value& value, Rendering& rendering) {
-  const size_t count = value.text() != nullptr   ? value.text()->size()
-                       : value.list() != nullptr ? value.list()->items.size() / 8
-                                                 : 1;
-  TESSERA_RETURN_IF_ERROR(rendering.charge(count * kItemCost));
+  const size_t cost = value.text() != nullptr   ? value.text()->size() * kItemCost
+                      : value.list() != nullptr ? value.list()->items.size() * kCopyCost
+                      : value.dict() != nullptr
+                          ? value.weight() + value.dict()->items.size() * kItemCost
+                          : kItemCost;
+  TESSERA_RETURN_IF_ERROR(rendering.charge(cost));
   if (value.is_undefined()) return std::vector<Value>();
   if (value.list() != nullptr) return value.list()->items;
   std::vector<Value> items;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <unordered_map>
 #include <utility>
 
 #include "models/status_macros.h"
@@ -57,9 +58,13 @@ absl::StatusOr<std::vector<Ranked>> ranked(const Value& input, const Value* attr
   for (const Value& item : items) {
     TESSERA_RETURN_IF_ERROR(rendering.charge(kItemCost));
     Ranked next{{}, item};
-    if (paths.empty()) next.keys.push_back(key_of(item, case_sensitive));
+    if (paths.empty()) {
+      TESSERA_RETURN_IF_ERROR(rendering.charge(item.text() == nullptr ? 0 : item.weight()));
+      next.keys.push_back(key_of(item, case_sensitive));
+    }
     for (const Value& path : paths) {
-      TESSERA_ASSIGN_OR_RETURN(const Value value, attribute_path(item, path));
+      TESSERA_ASSIGN_OR_RETURN(const Value value, attribute_path(item, path, rendering));
+      TESSERA_RETURN_IF_ERROR(rendering.charge(value.text() == nullptr ? 0 : value.weight()));
       next.keys.push_back(key_of(value, case_sensitive));
     }
     made.push_back(std::move(next));
@@ -138,16 +143,15 @@ Result unique(const Value& input, const Arguments& arguments, Rendering& renderi
   TESSERA_ASSIGN_OR_RETURN(auto items,
                            ranked(input, arguments.find(1, "attribute"),
                                   is_true(arguments.find(0, "case_sensitive")), rendering));
-  std::vector<const Ranked*> first;
+  TESSERA_RETURN_IF_ERROR(charge_for(items, 2, rendering));
+  std::unordered_map<size_t, std::vector<const Value*>> first;  // by hash_of()
   std::vector<Value> values;
   for (const Ranked& item : items) {
-    bool known = false;
-    for (const Ranked* other : first) {
-      TESSERA_RETURN_IF_ERROR(rendering.charge(item.keys.front().weight()));
-      known = known || equal(item.keys.front(), other->keys.front());
-    }
-    if (!known) {
-      first.push_back(&item);
+    const Value& key = item.keys.front();
+    std::vector<const Value*>& alike = first[hash_of(key)];
+    TESSERA_RETURN_IF_ERROR(rendering.charge(kItemCost + alike.size() * key.weight()));
+    if (std::none_of(alike.begin(), alike.end(), [&](const Value* v) { return equal(key, *v); })) {
+      alike.push_back(&key);
       values.push_back(item.item);
     }
   }

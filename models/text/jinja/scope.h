@@ -46,6 +46,13 @@ class Scopes {
                : space->space()->attributes.find_mutable(expression.name);
   }
 
+  // Returns: how many variables and scopes there are, which a search visits at most.
+  size_t size() const {
+    size_t variables = 0;
+    for (const Scope& scope : scopes_) variables += scope.size() + 1;
+    return variables;
+  }
+
   // Opens a scope within the current one until destruction.
   class Nested {
    public:

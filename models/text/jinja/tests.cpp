@@ -111,11 +111,18 @@ bool known_test(std::string_view name) {
 }
 
 absl::StatusOr<bool> apply_test(std::string_view name, const Value& input,
-                                const Arguments& arguments) {
+                                const Arguments& arguments, Rendering& rendering) {
+  TESSERA_RETURN_IF_ERROR(rendering.charge(kItemCost / 2));
   const Test& test = *find_test(name);
   if (arguments.positional.size() != test.arguments || !arguments.named.empty()) {
     return absl::InvalidArgumentError("test \"" + std::string(name) + "\" takes " +
                                       std::to_string(test.arguments) + " arguments");
+  }
+  if (name == "in") {
+    TESSERA_RETURN_IF_ERROR(charge_search(arguments.positional[0], input, rendering));
+  } else if (test.arguments == 1) {
+    const size_t least = std::min(input.weight(), arguments.positional[0].weight());
+    TESSERA_RETURN_IF_ERROR(rendering.charge(least));
   }
   return test.apply(input, arguments);
 }

@@ -1,6 +1,7 @@
 #include "models/text/jinja/text.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "models/text/utf8.h"
@@ -27,6 +28,12 @@ size_t last_character(std::string_view text, size_t begin, size_t end) {
 
 bool Text::any_from_message() const {
   return std::any_of(runs_.begin(), runs_.end(), [](const Run& run) { return run.from_message; });
+}
+
+bool Text::from_message_at(size_t at) const {
+  return std::upper_bound(runs_.begin(), runs_.end(), at,
+                          [](size_t position, const Run& run) { return position < run.end; })
+      ->from_message;
 }
 
 void Text::append(std::string_view bytes, bool from_message) {
@@ -87,7 +94,7 @@ Text Text::replace(std::string_view from, const Text& to, size_t limit) const {
   Text result;
   size_t at = 0;
   for (size_t count = 0; count < limit; ++count) {
-    const size_t found = bytes_.find(from, at);
+    const size_t found = find_bytes(bytes_, from, at);
     if (found == std::string::npos) break;
     result.append(slice(at, found));
     result.append(to);
@@ -95,6 +102,18 @@ Text Text::replace(std::string_view from, const Text& to, size_t limit) const {
   }
   result.append(slice(at, bytes_.size()));
   return result;
+}
+
+size_t find_bytes(std::string_view text, std::string_view wanted, size_t at) {
+  if (at > text.size()) return std::string_view::npos;
+  const void* const found =
+      memmem(text.data() + at, text.size() - at, wanted.data(), wanted.size());
+  if (found == nullptr) return std::string_view::npos;
+  return static_cast<size_t>(static_cast<const char*>(found) - text.data());
+}
+
+size_t find_cost(std::string_view text, std::string_view wanted) {
+  return text.size() * (1 + std::min<size_t>(wanted.size(), 256) / 16) + wanted.size();
 }
 
 }  // namespace tessera::jinja

@@ -26,6 +26,10 @@ class Text {
   size_t size() const { return bytes_.size(); }
   bool empty() const { return bytes_.empty(); }
   bool any_from_message() const;
+  bool from_message_at(size_t at) const;  // Requires: at < size().
+
+  // Returns: the work of a copy, in bytes.
+  size_t cost() const { return bytes_.size() + 16 * runs_.size(); }
 
   void append(const Text& other);
   void append(std::string_view bytes, bool from_message = false);
@@ -49,5 +53,13 @@ class Text {
   std::string bytes_;
   std::vector<Run> runs_;
 };
+
+// Returns: where `wanted` begins in `text`, not before `at`; npos if it does not occur. Takes time
+// linear in the text for every `wanted`, as std::string::find does not.
+size_t find_bytes(std::string_view text, std::string_view wanted, size_t at = 0);
+
+// Returns: the work of find_bytes() through the whole text, in bytes. Up to 256 bytes of `wanted`
+// are compared at each position.
+size_t find_cost(std::string_view text, std::string_view wanted);
 
 }  // namespace tessera::jinja

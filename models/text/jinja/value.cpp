@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <functional>
 
 #include "models/status_macros.h"
 
@@ -24,60 +25,123 @@ absl::Status grow(Extent& whole, const Value& part, size_t key_bytes) {
   return absl::OkStatus();
 }
 
-std::string printed_float(double value) {
-  if (std::isnan(value)) return "nan";
-  if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
+void print_float(double value, Text& out) {
+  if (std::isnan(value)) return out.append("nan");
+  if (std::isinf(value)) return out.append(value > 0 ? "inf" : "-inf");
   char buffer[64];
   const auto end = std::to_chars(buffer, buffer + sizeof buffer, value).ptr;
-  std::string text(buffer, end);
-  if (text.find_first_of(".en") == std::string::npos) text += ".0";
-  return text;
+  const std::string_view digits(buffer, static_cast<size_t>(end - buffer));
+  out.append(digits);
+  if (digits.find_first_of(".en") == std::string_view::npos) out.append(".0");
+}
+
+void print_integer(int64_t value, Text& out) {
+  char buffer[32];
+  const auto end = std::to_chars(buffer, buffer + sizeof buffer, value).ptr;
+  out.append(std::string_view(buffer, static_cast<size_t>(end - buffer)));
 }
 
 // Python's repr() of a string.
-Text quoted(const Text& text) {
+void quote(const Text& text, Text& out) {
   const bool single =
       text.bytes().find('\'') == std::string::npos || text.bytes().find('"') != std::string::npos;
-  const char quote = single ? '\'' : '"';
-  Text result(std::string(1, quote));
+  const char mark = single ? '\'' : '"';
+  out.append(std::string_view(&mark, 1));
+  size_t plain = 0;  // text from here on is copied
   for (size_t i = 0; i < text.size(); ++i) {
     const char c = text.bytes()[i];
-    if (c == quote || c == '\\') result.append("\\");
-    if (c == '\n' || c == '\t' || c == '\r') {
-      result.append(c == '\n' ? "\\n" : c == '\t' ? "\\t" : "\\r");
-    } else {
-      result.append(text.slice(i, i + 1));
+    const bool blank = c == '\n' || c == '\t' || c == '\r';
+    if (c != mark && c != '\\' && !blank) continue;
+    out.append(text.slice(plain, i));
+    out.append(c == '\n' ? "\\n" : c == '\t' ? "\\t" : c == '\r' ? "\\r" : "\\");
+    plain = blank ? i + 1 : i;
+  }
+  out.append(text.slice(plain, text.size()));
+  out.append(std::string_view(&mark, 1));
+}
+
+void print_to(const Value& value, Text& out);
+
+// Prints an item of a list or a dict.
+void represent(const Value& value, Text& out) {
+  if (value.is_undefined()) return out.append("Undefined");
+  if (const Text* text = value.text()) return quote(*text, out);
+  print_to(value, out);
+}
+
+void print_list(const List& list, Text& out) {
+  out.append("[");
+  for (size_t i = 0; i < list.items.size(); ++i) {
+    if (i > 0) out.append(", ");
+    represent(list.items[i], out);
+  }
+  out.append("]");
+}
+
+void print_dict(const Dict& dict, Text& out) {
+  out.append("{");
+  for (size_t i = 0; i < dict.items.size(); ++i) {
+    if (i > 0) out.append(", ");
+    represent(dict.key(dict.items[i].first), out);
+    out.append(": ");
+    represent(dict.items[i].second, out);
+  }
+  out.append("}");
+}
+
+void print_to(const Value& value, Text& out) {
+  if (const Text* text = value.text()) return out.append(*text);
+  if (value.is_undefined()) return;
+  if (value.is_none()) return out.append("None");
+  if (value.is_bool()) return out.append(value.truthy() ? "True" : "False");
+  if (value.is_integer()) return print_integer(*value.integer(), out);
+  if (value.is_float()) return print_float(*value.number(), out);
+  if (const List* list = value.list()) return print_list(*list, out);
+  if (const Dict* dict = value.dict()) return print_dict(*dict, out);
+  out.append("<");
+  out.append(value.type_name());
+  out.append(">");
+}
+
+constexpr size_t kFewItems = 16;  // of a dict: compared one by one
+
+bool few_and_different(const Dict& dict) {
+  if (dict.items.size() > kFewItems) return false;
+  for (size_t i = 0; i < dict.items.size(); ++i) {
+    for (size_t j = 0; j < i; ++j) {
+      if (dict.items[i].first.bytes() == dict.items[j].first.bytes()) return false;
     }
   }
-  result.append(std::string_view(&quote, 1));
-  return result;
+  return true;
 }
 
-Text represented(const Value& value) {
-  if (value.is_undefined()) return Text("Undefined");
-  return value.text() != nullptr ? quoted(*value.text()) : printed(value);
-}
-
-Text printed_list(const List& list) {
-  Text text("[");
-  for (size_t i = 0; i < list.items.size(); ++i) {
-    if (i > 0) text.append(", ");
-    text.append(represented(list.items[i]));
+// Keeps the last value of each name, at the place of the first. Fills Dict::by_name.
+void index_names(Dict& dict) {
+  std::vector<uint32_t>& order = dict.by_name;
+  order.clear();
+  if (few_and_different(dict)) return;
+  order.resize(dict.items.size());
+  for (uint32_t i = 0; i < order.size(); ++i) order[i] = i;
+  const auto name = [&](uint32_t at) -> const std::string& { return dict.items[at].first.bytes(); };
+  std::stable_sort(order.begin(), order.end(),
+                   [&](uint32_t a, uint32_t b) { return name(a) < name(b); });
+  std::vector<bool> again(order.size());
+  for (size_t i = order.size() - 1; i > 0; --i) {
+    if (name(order[i]) != name(order[i - 1])) continue;
+    dict.items[order[i - 1]].second = std::move(dict.items[order[i]].second);
+    again[order[i]] = true;
   }
-  text.append("]");
-  return text;
+  if (std::find(again.begin(), again.end(), true) == again.end()) return;
+  std::vector<std::pair<Text, Value>> items;
+  for (size_t i = 0; i < again.size(); ++i) {
+    if (!again[i]) items.push_back(std::move(dict.items[i]));
+  }
+  dict.items = std::move(items);
+  index_names(dict);
 }
 
-Text printed_dict(const Dict& dict) {
-  Text text("{");
-  for (size_t i = 0; i < dict.items.size(); ++i) {
-    if (i > 0) text.append(", ");
-    text.append(represented(dict.key(dict.items[i].first)));
-    text.append(": ");
-    text.append(represented(dict.items[i].second));
-  }
-  text.append("}");
-  return text;
+size_t mixed(size_t a, size_t b) {
+  return (a ^ (b + 0x9E3779B97F4A7C15U)) * 0xBF58476D1CE4E5B9U;
 }
 
 int sign(double a, double b) {
@@ -87,6 +151,14 @@ int sign(double a, double b) {
 }  // namespace
 
 const Value* Dict::find(std::string_view key) const {
+  if (!by_name.empty()) {
+    const auto at = std::lower_bound(by_name.begin(), by_name.end(), key,
+                                     [&](uint32_t position, std::string_view wanted) {
+                                       return items[position].first.bytes() < wanted;
+                                     });
+    const bool found = at != by_name.end() && items[*at].first.bytes() == key;
+    return found ? &items[*at].second : nullptr;
+  }
   for (const auto& [name, value] : items) {
     if (name.bytes() == key) return &value;
   }
@@ -145,8 +217,9 @@ absl::StatusOr<Value> Value::pop(const std::vector<Value>& arguments) {
 
 absl::StatusOr<Value> Value::dict(Dict dict) {
   dict.extent = {};
+  index_names(dict);
   for (const auto& [name, value] : dict.items) {
-    TESSERA_RETURN_IF_ERROR(grow(dict.extent, value, name.size()));
+    TESSERA_RETURN_IF_ERROR(grow(dict.extent, value, kKeyWeight + name.cost()));
   }
   return Value(std::make_shared<const Dict>(std::move(dict)));
 }
@@ -180,7 +253,7 @@ bool Value::truthy() const {
 Extent Value::extent() const {
   if (list() != nullptr) return list()->extent;
   if (dict() != nullptr) return dict()->extent;
-  return {0, text() != nullptr ? text()->size() + 1 : size_t{1}};
+  return {0, kValueWeight + (text() != nullptr ? text()->cost() : 0)};
 }
 
 const char* Value::type_name() const {
@@ -216,6 +289,23 @@ bool equal(const Value& a, const Value& b) {
   return (a.is_none() && b.is_none()) || (a.is_undefined() && b.is_undefined());
 }
 
+size_t hash_of(const Value& value) {
+  if (value.is_number()) {
+    const double number = *value.number();  // 1, 1.0 and true are equal
+    return std::hash<double>()(number);
+  }
+  if (value.text() != nullptr) return std::hash<std::string>()(value.text()->bytes());
+  size_t hash = value.is_none() ? 1 : 2;
+  if (value.list() != nullptr) {
+    for (const Value& item : value.list()->items) hash = mixed(hash, hash_of(item));
+  } else if (value.dict() != nullptr) {
+    for (const auto& [name, item] : value.dict()->items) {
+      hash += mixed(std::hash<std::string>()(name.bytes()), hash_of(item));  // in any order
+    }
+  }
+  return hash;
+}
+
 absl::StatusOr<int> compare(const Value& a, const Value& b) {
   if (a.is_number() && b.is_number()) {
     if (a.is_float() || b.is_float()) return sign(*a.number(), *b.number());
@@ -231,7 +321,7 @@ absl::StatusOr<int> compare(const Value& a, const Value& b) {
 absl::StatusOr<bool> contains(const Value& container, const Value& item) {
   if (const Text* text = container.text()) {
     if (item.text() != nullptr)
-      return text->bytes().find(item.text()->bytes()) != std::string::npos;
+      return find_bytes(text->bytes(), item.text()->bytes()) != std::string::npos;
     return absl::InvalidArgumentError(std::string("a string contains no ") + item.type_name());
   }
   if (const List* list = container.list()) {
@@ -247,15 +337,9 @@ absl::StatusOr<bool> contains(const Value& container, const Value& item) {
 }
 
 Text printed(const Value& value) {
-  if (const Text* text = value.text()) return *text;
-  if (value.is_undefined()) return {};
-  if (value.is_none()) return Text("None");
-  if (value.is_bool()) return Text(value.truthy() ? "True" : "False");
-  if (value.is_integer()) return Text(std::to_string(*value.integer()));
-  if (value.is_float()) return Text(printed_float(*value.number()));
-  if (const List* list = value.list()) return printed_list(*list);
-  if (const Dict* dict = value.dict()) return printed_dict(*dict);
-  return Text(std::string("<") + value.type_name() + ">");
+  Text text;
+  print_to(value, text);
+  return text;
 }
 
 }  // namespace tessera::jinja

@@ -22,11 +22,16 @@ struct Undefined {
 };
 struct None {};
 
+// Work of visiting a value besides the bytes of its text, in bytes.
+inline constexpr size_t kValueWeight = 16;
+inline constexpr size_t kKeyWeight = 96;  // of a search for a dict's key
+
 // Cost of visiting a whole value. Both fields are limited, because a list may contain another list
 // twice, which contains a third one twice, and so on.
 struct Extent {
-  int depth = 1;      // of nesting
-  size_t weight = 1;  // values and bytes in it; shared ones count once for each reference
+  int depth = 1;                 // of nesting
+  size_t weight = kValueWeight;  // bytes of texts, and the above; shared ones count once for each
+                                 // reference
 };
 
 struct List {
@@ -37,7 +42,8 @@ struct List {
 struct Dict {
   std::vector<std::pair<Text, Value>> items;  // in order of insertion
   Extent extent;
-  bool integer_keys = false;  // the keys are integers in decimal digits, else strings
+  bool integer_keys = false;        // the keys are integers in decimal digits, else strings
+  std::vector<uint32_t> by_name{};  // of many items: their positions, in the order of the names
 
   const Value* find(std::string_view key) const;
   const Value* find(const Value& key) const;  // by a value: keys of another type are not found
@@ -73,7 +79,7 @@ class Value {
 
   // Errors: InvalidArgument if nested deeper than kMaxDepth, or if the weight exceeds kMaxWeight.
   static absl::StatusOr<Value> list(std::vector<Value> items);
-  static absl::StatusOr<Value> dict(Dict dict);
+  static absl::StatusOr<Value> dict(Dict dict);  // as in Python, the last value of a key counts
   static constexpr int kMaxDepth = 64;
   static constexpr size_t kMaxWeight = size_t{1} << 28U;
 
@@ -122,6 +128,9 @@ class Value {
 };
 
 bool equal(const Value& a, const Value& b);
+
+// Returns: the same number for equal values.
+size_t hash_of(const Value& value);
 
 // Returns: -1, 0 or 1.
 // Errors: InvalidArgument for values without an order.

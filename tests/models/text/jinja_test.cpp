@@ -1,6 +1,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <ctime>
+
 #include "models/text/chat_template.h"
 
 namespace tessera {
@@ -8,12 +11,14 @@ namespace {
 
 using testing::HasSubstr;
 
-absl::StatusOr<std::string> render(const std::string& source) {
+constexpr size_t kDefaultWork = ChatTemplate::Variables().max_work;
+
+absl::StatusOr<std::string> render(const std::string& source, size_t max_work = kDefaultWork) {
   const auto parsed = ChatTemplate::parse(source);
   if (!parsed.ok()) return parsed.status();
   const std::vector<ChatMessage> messages = {
       {"system", " Be brief. "}, {"user", "Hi there"}, {"assistant", "Yo"}};
-  ChatTemplate::Variables variables{"<s>", "</s>", true, 1699963200};
+  ChatTemplate::Variables variables{"<s>", "</s>", true, 1699963200, max_work};
   const auto segments = (*parsed)->render({messages}, variables);
   if (!segments.ok()) return segments.status();
   std::string text;
@@ -221,6 +226,12 @@ TEST(JinjaPublished, ConstructsOfPublishedTemplatesPrintWhatJinja2Prints) {
        R"j(['assistant', 'system', 'user'] [{'a': 1, 'b': 1}, {'a': 1, 'b': 2}])j"},
       {R"j({{ ['a', 'A', 'b', 1, 1.0, true] | unique | list }} {{ ['a', 'A'] | unique(true) | list }})j",
        R"j(['a', 'b', 1] ['a', 'A'])j"},
+      {R"j({{ range(99999) | list | unique | list | length }} {{ [0.0, -0.0, 9007199254740992, 9007199254740993, none, none] | unique | list }})j",
+       R"j(99999 [0.0, 9007199254740992, 9007199254740993, None])j"},
+      {R"j({{ {'a': 1, 'b': 2, 'a': 3} }} {% set l = [] %}{% for i in range(40) %}{% set _ = l.append('"' ~ i % 30 ~ '":' ~ i) %}{% endfor %}{% set d = ('{' ~ l | join(',') ~ '}') | from_json %}{{ d | length }} {{ d['3'] }} {{ d['29'] }} {{ '30' in d }} {{ d | first }})j",
+       R"j({'a': 3, 'b': 2} 30 33 29 False 0)j"},
+      {R"j({{ ['aXbc', '\n', "it's"] }} {{ 'aab'.find('ab') }} {{ 'aXXb'.replace('XX', '') }} {{ 'abcdef'[1:5:2] }} {{ 'äöü'[1:] }})j",
+       R"j(['aXbc', '\n', "it's"] 1 ab bd öü)j"},
       {R"j({{ [3, 1, 2] | min }} {{ [3, 1, 2] | max }} {{ ['b', 'A'] | min }} {{ (messages | max(attribute='role')).role }} {{ [] | min }}|)j",
        R"j(1 3 A user |)j"},
       {R"j({{ '{"a": [1, null, "x"]}' | from_json }} {{ ('[1]' | from_json)[0] + 1 }})j",
@@ -269,6 +280,7 @@ TEST(JinjaPublished, ConstructsThatAreNotSupportedAreRefusedByName) {
 }
 
 TEST(JinjaErrors, OfTheTemplateNameLineAndConstructWhenItIsParsed) {
+  const std::string long_name = "{{ " + std::string(257, 'a') + " }}";
   const Case cases[] = {
       {"a\n{% include 'x' %}", "chat template, line 2: unknown statement \"include\""},
       {"{{ 1 | frobnicate }}", "unknown filter \"frobnicate\""},
@@ -294,6 +306,7 @@ TEST(JinjaErrors, OfTheTemplateNameLineAndConstructWhenItIsParsed) {
       {"{{ f(a=1, 2) }}{% macro f() %}{% endmacro %}", "positional argument after a named one"},
       {"{% set 1 = 2 %}", "a variable's name"},
       {"\xFF", "not UTF-8"},
+      {long_name.c_str(), "a name of more than 256 bytes"},
   };
   for (const Case& one : cases) {
     EXPECT_FALSE(ChatTemplate::parse(one.source).ok()) << one.source;
@@ -347,6 +360,7 @@ TEST(JinjaLimits, StopATemplateThatNeverEnds) {
       "{% set ns = namespace(s='aaaaaaaaaa') %}{% for i in range(60) %}"
       "{% set ns.s = ns.s ~ ns.s %}{% endfor %}",
       "{{ 'aaaaaaaaaa' * 1000000000 }}",
+      "{{ 'aaaaaaaaaa' * 9223372036854775807 }}",
       "{% set ns = namespace(l=[1]) %}{% for i in range(60) %}{% set ns.l = ns.l + ns.l %}"
       "{% endfor %}",
       "{% set ns = namespace(s='aaaa') %}{% for i in range(60) %}"
@@ -356,14 +370,75 @@ TEST(JinjaLimits, StopATemplateThatNeverEnds) {
       "{% set l = [] %}{% for i in range(999999) %}{% for j in range(999999) %}{% set _ = "
       "l.append(l) "
       "if 0 else l.append(i) %}{% endfor %}{% endfor %}",
-      "{% for i in range(99999) %}{% set x = range(99999) | sort | unique | list %}{% endfor %}",
-      "{{ range(99999) | list | unique | length }}",
+      "{% for i in range(99999) %}{% set x = range(9999) | sort | unique | list %}{% endfor %}",
       "{% set ns = namespace(s='{0}{0}') %}{% for i in range(60) %}"
       "{% set ns.s = ns.s.format(ns.s) %}{% endfor %}",
   };
   for (const std::string& source : sources) {
-    const auto text = render(source);
+    const auto text = render(source, size_t{1} << 24U);
     EXPECT_EQ(text.status().code(), absl::StatusCode::kInvalidArgument) << source << text.status();
+  }
+}
+
+// Before its work was counted, each of these took seconds to hours.
+TEST(JinjaLimits, EndHostileTemplatesWithinASecond) {
+  const std::string again = "{% for i in range(9999) %}{% for j in range(9999) %}";
+  const std::string numbers = "{% set l = range(200000) | list %}" + again;
+  const std::string text = "{% set s = 'abcdefgh' * 100000 %}" + again;
+  const std::string almost = "{% set s = 'a' * 4000000 %}{% set t = 'a' * 2000000 ~ 'b' %}" + again;
+  const std::string alternating =
+      "{% set s = ('a' ~ messages[0].role) * 400000 %}{% set t = ('{{' ~ messages[1].content) * "
+      "90000 %}" +
+      again;
+  const std::string names =
+      "{% set l = [] %}{% for i in range(20000) %}{% set _ = l.append('\"' ~ i ~ '\":1') %}"
+      "{% endfor %}{% set d = ('{' ~ l | join(',') ~ '}') | from_json %}{% set e = ('{' ~ l | "
+      "reverse | join(',') ~ '}') | from_json %}{% set m = [d, d, d, d, d, d, d, d] %}" +
+      again;
+  std::string variables;
+  for (int i = 0; i < 30000; ++i) variables += "{% set a" + std::to_string(i) + " = 1 %}";
+  const std::string sources[] = {
+      numbers + "{% set x = l[::-1] %}",
+      numbers + "{% set x = l == l %}",
+      numbers + "{% set x = -1 in l %}",
+      numbers + "{% set x = l | unique %}",
+      numbers + "{% set x = l | tojson(indent=16) %}",
+      numbers + "{% set x = l | string %}",
+      numbers + "{% set x = l | sort(reverse=true) | map('string') | select('in', l) %}",
+      numbers + "{% set x = {}[l] %}",
+      text + "{% set x = s.0 %}{% set x = [s, s, s, s] | map(attribute=0) | list %}",
+      text + "{% set x = s[::-2] %}",
+      text + "{% set x = [s] ~ '' %}",
+      text + "{% set x = s.splitlines() %}",
+      text + "{% set x = s | replace('a', '') %}",
+      text + "{% set x = s.strip(s) %}",
+      text + "{% set x = [s, s, s, s, s, s, s, s] | select('eq', s) | list %}",
+      text + "{% set x = s.startswith([s ~ 1, s ~ 2, s ~ 3]) %}",
+      almost + "{% set x = t in s %}",
+      almost + "{% set x = s.find(t) %}",
+      almost + "{% set x = s.split(t) %}",
+      almost + "{% set x = s.replace(t, '') %}",
+      alternating + "{% set x = s ~ '' %}",
+      alternating + "{% set x = t.format(1) %}",
+      names + "{% set x = d.zz %}{% set x = d['zz'] %}{% set x = 'zz' in d %}",
+      names + "{% set x = d == e %}",
+      names + "{% for k in d %}{% break %}{% endfor %}",
+      names + "{% set x = m | sort(attribute='zz') %}",
+      names + "{% set x = d | dictsort %}",
+      variables + again + "{{ a29999 }}{{ unknown }}",
+      again + "{% set x = strftime_now('%c%c%c%c%c%c%c%c%c%c%c%c%c%c%c%c%c%c%c%c%c%c%c%c') %}",
+      "{% set ns = namespace(v=[1]) %}{% for i in range(22) %}{% set ns.v = [ns.v, ns.v] %}"
+      "{% endfor %}" +
+          again + "{{ raise_exception(ns.v) }}",
+  };
+  for (const std::string& source : sources) {
+    const std::string ends =
+        source.find(again) == std::string::npos ? "" : "{% endfor %}{% endfor %}";
+    const std::clock_t start = std::clock();
+    const auto answer = render(source + ends);
+    const double seconds = static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
+    EXPECT_EQ(answer.status().code(), absl::StatusCode::kInvalidArgument) << source;
+    EXPECT_LT(seconds, 1) << source.substr(source.size() - std::min<size_t>(source.size(), 200));
   }
 }
 

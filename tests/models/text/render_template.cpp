@@ -8,6 +8,7 @@
 #include <string>
 
 #include "models/status_macros.h"
+#include "models/text/chat_template.h"
 #include "models/text/jinja/interpreter.h"
 #include "models/text/jinja/parser.h"
 #include "models/text/json_value.h"
@@ -24,7 +25,7 @@ absl::StatusOr<std::string> rendered(const nlohmann::json& asked) {
   TESSERA_ASSIGN_OR_RETURN(const jinja::Statements statements, jinja::parse_template(source.str()));
   jinja::Context context;
   context.unix_seconds = kNow;
-  context.max_work = size_t{1} << 29U;
+  context.max_work = ChatTemplate::Variables().max_work;
   TESSERA_ASSIGN_OR_RETURN(const jinja::Value variables,
                            parse_json_value(asked.at("variables").get<std::string>()));
   for (const auto& [name, value] : variables.dict()->items) {
