@@ -1,6 +1,7 @@
 #include "kernels/cpu/simd/code_lanes_avx2.h"
 #include "kernels/cpu/simd/lanes_avx2.h"
 #include "kernels/cpu/simd/sparse_lanes_avx2.h"
+#include "kernels/cpu/tiles/bound_dots.h"
 #include "kernels/cpu/tiles/code_attention.h"
 #include "kernels/cpu/tiles/lane_attention.h"
 #include "kernels/cpu/tiles/sparse_attention.h"
@@ -27,6 +28,7 @@ const AttentionKernels kAttentionKernels{Floats::load_query,
                                          Softmax::finish,
                                          Softmax::merge,
                                          Softmax::normalise,
-                                         RotationLevels<Lanes>::rotate};
+                                         RotationLevels<Lanes>::rotate,
+                                         BoundDots<Lanes>::multiply};
 
 }  // namespace tessera::avx2

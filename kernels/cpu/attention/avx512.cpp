@@ -2,6 +2,7 @@
 #include "kernels/cpu/simd/compiler.h"
 #include "kernels/cpu/simd/lanes_avx512.h"
 #include "kernels/cpu/simd/sparse_lanes_avx512.h"
+#include "kernels/cpu/tiles/bound_dots.h"
 #include "kernels/cpu/tiles/code_attention.h"
 #include "kernels/cpu/tiles/lane_attention.h"
 #include "kernels/cpu/tiles/sparse_attention.h"
@@ -30,7 +31,8 @@ constexpr AttentionKernels kernels_of() {
           Softmax::finish,
           Softmax::merge,
           Softmax::normalise,
-          RotationLevels<Lanes>::rotate};
+          RotationLevels<Lanes>::rotate,
+          BoundDots<Lanes>::multiply};
 }
 
 }  // namespace
