@@ -243,7 +243,7 @@ class SelectionWorld {
           dot += product;
           size += std::abs(product);
         }
-        ASSERT_GE(bound_queries.bound(codes, BoundDots<SelectionShape>::multiply),
+        ASSERT_GE(bound_queries.bound(codes, BoundDots<ScalarDots>::multiply),
                   dot - 1e-5 * size)
             << shape_.text();
       }

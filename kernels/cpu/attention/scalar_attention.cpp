@@ -321,7 +321,7 @@ void attention(const AttentionArgs& args, Stream stream) {
   const TileSelection selection(args, args.scratch.data());
   TESSERA_CHECK(selection.bytes() <= std::ssize(args.scratch), "attention: scratch is too small");
   for (int64_t row = 0; selection.any() && row < selection.rows(); ++row) {
-    selection.choose(row, BoundDots<Token>::multiply);
+    selection.choose(row, BoundDots<ScalarDots>::multiply);
   }
   int64_t first_dense = 0;
   for (const SequenceSpan& span : args.sequences) {

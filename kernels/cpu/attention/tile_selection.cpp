@@ -9,6 +9,7 @@
 namespace tessera {
 namespace {
 
+constexpr int32_t kTilesAhead = 8;  // whose bounds are prefetched
 constexpr float kLeast = std::numeric_limits<float>::lowest();
 
 // Each tier may end with a partly filled tile.
@@ -37,11 +38,28 @@ class RowBounds {
     return bound;
   }
 
+  // Prefetches the bounds of a tile's first page. They are far apart, so nothing else would.
+  void fetch(int32_t tile) const {
+    const bool is_high = tile < row_.high_tiles();
+    const int32_t capacity = (is_high ? row_.high_layout : row_.low_layout)->capacity;
+    const int32_t entry = (is_high ? tile : tile - row_.high_tiles()) * kAttentionTile / capacity;
+    const std::byte* const bounds =
+        key_bounds(pages_, page(is_high ? entry : pages_.row_pages - 1 - entry));
+    for (int32_t at = 0; at < 2 * pages_.head_dim; at += kLineBytes) {
+      __builtin_prefetch(bounds + at);
+    }
+  }
+
  private:
-  float of_page(int32_t entry) const {
+  static constexpr int32_t kLineBytes = 64;
+
+  std::byte* page(int32_t entry) const {
     const int32_t page_id = row_.page_ids[entry];
     TESSERA_CHECK(page_id >= 0, "attention: the row has no page for a token");
-    return queries_.bound(key_bounds(pages_, pages_.page(page_id)), multiply_);
+    return pages_.page(page_id);
+  }
+  float of_page(int32_t entry) const {
+    return queries_.bound(key_bounds(pages_, page(entry)), multiply_);
   }
 
   const KvPagesView& pages_;
@@ -110,6 +128,9 @@ void TileSelection::choose(int64_t row, BoundDotsOp multiply) const {
     queries.load(query + int64_t{first} * head_dim, std::min(BoundQueries::kHeads, heads - first));
     const RowBounds row_bounds(args_.pages, tokens, queries, multiply);
     for (int32_t tile = 0; tile < tiles; ++tile) {
+      if (tile + kTilesAhead < tiles) {
+        row_bounds.fetch(tile + kTilesAhead);
+      }
       bounds[tile] = std::max(bounds[tile], row_bounds.of_tile(tile));
     }
   }

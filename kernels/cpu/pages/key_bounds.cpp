@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstring>
 
 #include "kernels/check.h"
 #include "kernels/cpu/pages/page_codec.h"
@@ -74,8 +75,11 @@ uint8_t code_below(double x, const BoundScale& scale, int32_t bit) {
 
 BoundScale bound_scale(const std::byte* bounds) {
   uint32_t bits = 0;
-  for (int32_t i = 0; i < kScaleCodes; ++i) {
-    bits |= (static_cast<uint32_t>(bounds[i]) & 1) << i;
+  for (int32_t first = 0; first < kScaleCodes; first += 8) {
+    uint64_t codes;
+    std::memcpy(&codes, bounds + first, sizeof(codes));
+    // The product has the lowest bit of byte i in bit 56 + i.
+    bits |= static_cast<uint32_t>((codes & 0x0101010101010101) * 0x0102040810204080 >> 56) << first;
   }
   return {std::bit_cast<float>(bits << 16), std::bit_cast<float>(bits & 0xffff0000u)};
 }
