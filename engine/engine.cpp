@@ -90,6 +90,15 @@ std::vector<RankTrait> traits_of(const EngineOptions& options, const Transformer
 
 }  // namespace
 
+StepLimits step_limits(const EngineOptions& options) {
+  return {.tokens = options.max_step_tokens,
+          .sequences = options.max_sequences,
+          .context = options.context,
+          .selects = options.kv.policy.selects() ||
+                     std::any_of(options.kv_also.begin(), options.kv_also.end(),
+                                 [](const KvPreset& also) { return also.policy.selects(); })};
+}
+
 KvCacheOptions kv_cache_options(const EngineOptions& options, const ModelConfig& model) {
   return {.preset = options.kv,
           .also = options.kv_also,

@@ -79,6 +79,9 @@ struct EngineStats {
   KvFormatPages format_pages[kMaxKvLayouts] = {};  // pages in use; the first `formats` are valid
 };
 
+// Returns: the largest step of an engine, for the transformer that it gets.
+StepLimits step_limits(const EngineOptions& options);
+
 // Returns: the KV cache that Engine::create makes for a model. `model`: with tensor parallelism,
 // the share of one rank.
 KvCacheOptions kv_cache_options(const EngineOptions& options, const ModelConfig& model);

@@ -20,6 +20,15 @@ absl::Status check_ids(const char* field, const std::vector<int32_t>& ids, int32
   return absl::OkStatus();
 }
 
+absl::Status check_deterministic(bool deterministic, const KvPolicy& policy) {
+  return deterministic && policy.selects()
+             ? absl::InvalidArgumentError(absl::StrCat(
+                   "deterministic cannot be combined with read_share ", policy.read_share,
+                   " of the KV cache, by which generated tokens read a part of the pages: ask for "
+                   "read_share 1"))
+             : absl::OkStatus();
+}
+
 // Checks the number of tokens. The arena holds at least one whole context, so a request that fits
 // the context can run.
 absl::Status check_room(const EngineRequest& request, int32_t context) {
@@ -87,6 +96,7 @@ absl::Status RequestIntake::check(const EngineRequest& request) const {
         check_sampling(request.sampling, vocab),
         check_option({"kv_floor", kKvFloor}, request.kv_floor.value_or(1.0f)),
         request.kv.has_value() ? kv_.check(request.kv->policy) : absl::OkStatus(),
+        check_deterministic(request.deterministic, request.kv.value_or(options_.kv).policy),
         request.cache_accept.has_value() ? kv_.check_accepted(*request.cache_accept)
                                          : absl::OkStatus()}) {
     if (!status.ok()) {

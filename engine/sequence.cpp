@@ -80,7 +80,9 @@ Sequence::Sequence(RequestId request_id, size_t sample, const EngineRequest& req
   if (kv_.policy.newest_dense() > 0) {
     // Each sample needs the end of the prompt in its own residual buffer.
     shareable_ = std::min(shareable_, kv_.policy.shareable(prompt) / kKvGroup * kKvGroup);
-    // Generated tokens read other tokens from the residual buffer than prompt tokens do.
+  }
+  if (kv_.policy.one_by_one()) {
+    // Generated tokens read other inputs than prompt tokens do.
     max_inserted_tokens_ = prompt;
   }
   if (kv_.policy.is_lossy() || request.deterministic) {
@@ -114,8 +116,8 @@ Candidate Sequence::candidate() const {
           .kv = {},
           .request = static_cast<int64_t>(request_id_),
           .shareable = shareable_,
-          .one_by_one = kv_.policy.newest_dense() > 0 ? static_cast<int32_t>(prompt_tokens_)
-                                                      : std::numeric_limits<int32_t>::max()};
+          .one_by_one = kv_.policy.one_by_one() ? static_cast<int32_t>(prompt_tokens_)
+                                                : std::numeric_limits<int32_t>::max()};
 }
 
 KvPrompt Sequence::cache_prompt(int32_t prefix_block_tokens) {

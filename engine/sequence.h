@@ -164,8 +164,8 @@ class Sequence {
   // - the residual buffer needs them unquantised.
   int32_t max_cached_tokens() const;
   // Returns: maximum number of its first tokens that it may insert into the prefix cache.
-  // - A policy that is not private: all tokens. With dense newest tokens (KvPolicy::newest_dense)
-  //   the prompt alone, because generated tokens have read other inputs.
+  // - A policy that is not private: all tokens. With dense newest tokens or selected tiles
+  //   (KvPolicy::one_by_one) the prompt alone, because generated tokens have read other inputs.
   // - A private policy: the prompt if the request pins it, else the recurring part of the prompt.
   //   Other tokens stay its own, because pages that a prefix block shares cannot be compressed.
   int32_t max_inserted_tokens() const { return max_inserted_tokens_; }

@@ -84,7 +84,8 @@ void StepBuilder::add(const StepPlan::Run& run, const Sequence& sequence) {
                     .context = first,
                     .tiers = kv_.tiers(slot),
                     .newest = sequence.kv_policy().newest_dense(),
-                    .prompt = static_cast<int32_t>(sequence.prompt().size())});
+                    .prompt = static_cast<int32_t>(sequence.prompt().size()),
+                    .read_tiles = sequence.kv_policy().read_tiles(first)});
   scorings_.push_back(kv_.scoring(slot));
   slots_.push_back(&slot);
   if (!replays) {

@@ -56,6 +56,8 @@ struct Backend {
   const DeviceMemory* memory = nullptr;
   // Returns: true if the ops serve pages of that format. Null: every format that is_supported().
   bool (*serves_pages)(KvFormat format, int32_t head_dim) = nullptr;
+  // True: `attention` reads selected tiles (SequenceSpan::selects), and ops keep key bounds.
+  bool selects_tiles = false;
   // Records ops to be started together later (kernels/recording.h). Null: ops are called each time.
   std::unique_ptr<Recording> (*record)(const RecordArgs&, Stream) = nullptr;
 

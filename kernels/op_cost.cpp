@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "kernels/kv/key_bounds.h"
+
 namespace tessera {
 namespace {
 
@@ -279,7 +281,24 @@ int32_t first_visible(const AttentionArgs& args, int32_t position) {
 template <class Args>
 KvRow seen_closed(const Args& args, const SequenceSpan& span, int32_t head, int32_t group) {
   const KvRow& row = args.pages.rows[args.pages.row_index(span.slot, args.layer, head)];
-  return {row.high - (span.closed_after() - group) * kKvGroup, row.low};
+  const KvRow seen{row.high - (span.closed_after() - group) * kKvGroup, row.low};
+  if (!span.selects()) {
+    return seen;
+  }
+  const int32_t read = std::min(seen.high + seen.low, span.read_tiles * kAttentionTile);
+  return {std::max(0, read - seen.low), std::min(read, seen.low)};
+}
+
+// Returns: bytes of the key bounds by which a query selects tiles, of one row.
+int64_t bound_bytes(const AttentionArgs& args, const SequenceSpan& span, int32_t head) {
+  if (!span.selects()) {
+    return 0;
+  }
+  const KvPagesView& pages = args.pages;
+  const KvRow& row = pages.rows[pages.row_index(span.slot, args.layer, head)];
+  return (div_ceil(row.high, pages.layouts[span.tiers.high].capacity) +
+          div_ceil(row.low, pages.layouts[span.tiers.low].capacity)) *
+         key_bound_bytes(pages.head_dim);
 }
 
 int64_t bytes_seen(const AttentionArgs& args, const SequenceSpan& span, int32_t head) {
@@ -288,7 +307,8 @@ int64_t bytes_seen(const AttentionArgs& args, const SequenceSpan& span, int32_t 
   const KvRow closed = seen_closed(args, span, head, span.closed_before());
   const int32_t dense =
       span.context + span.count - std::max(span.closed_before() * kKvGroup, first);
-  return std::max(0, closed.high - first) * kv_token_bytes(pages.layouts[span.tiers.high]) +
+  return bound_bytes(args, span, head) +
+         std::max(0, closed.high - first) * kv_token_bytes(pages.layouts[span.tiers.high]) +
          closed.low * kv_token_bytes(pages.layouts[span.tiers.low]) +
          dense * kv_token_bytes(pages.residual_layout);
 }

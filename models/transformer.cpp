@@ -123,6 +123,8 @@ class Decoder final : public Transformer {
       TESSERA_CHECK(sequence.first_row == row && sequence.count > 0, "sequences follow each other");
       TESSERA_CHECK(sequence.context + sequence.count <= options_.limits.context,
                     "a sequence beyond the limits");
+      TESSERA_CHECK(options_.limits.selects || !sequence.selects(),
+                    "a sequence selects tiles, for which the workspace has no room");
       row += sequence.count;
     }
     TESSERA_CHECK(row == tokens, "sequences cover the batch");

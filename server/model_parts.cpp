@@ -197,9 +197,7 @@ absl::StatusOr<std::unique_ptr<Engine>> load_engine(const Settings& settings, Th
   spdlog::info("device {}: {}, {} threads", backend.name, backend.isa, pool.threads());
   TESSERA_RETURN_IF_ERROR(log_quantized(settings));
   const TransformerOptions transformer{.weights = settings.weights,
-                                       .limits = {.tokens = options.max_step_tokens,
-                                                  .sequences = options.max_sequences,
-                                                  .context = options.context},
+                                       .limits = step_limits(options),
                                        .ranks = ranks,
                                        .load = {pool.threads(), LoadProgress{}}};
   TESSERA_ASSIGN_OR_RETURN(std::unique_ptr<Transformer> loaded,

@@ -66,9 +66,8 @@ absl::StatusOr<Memory> memory_of(const Planned& planned, const KvPreset& preset,
   options.kv = preset;
   options.max_sequences = sequences;
   options.kv_bytes = kv_bytes;
-  const StepLimits limits{.tokens = std::max(options.max_step_tokens, sequences),
-                          .sequences = sequences,
-                          .context = planned.context};
+  StepLimits limits = step_limits(options);
+  limits.tokens = std::max(limits.tokens, sequences);
   const int32_t rows = TransformerOptions().max_logits_rows;
   const KvCacheOptions cache = kv_cache_options(options, planned.own);
   TESSERA_RETURN_IF_ERROR(check_options(cache));

@@ -27,6 +27,8 @@ struct AttentionCase {
   }
 };
 
+constexpr int32_t kLongContext = 32768;
+
 std::vector<AttentionCase> attention_sizes(const Shape& shape) {
   const int32_t far = shape.context - 1;
   const int32_t gqa_ratio = shape.gqa_ratio();
@@ -48,7 +50,50 @@ std::vector<AttentionCase> attention_sizes(const Shape& shape) {
   for (const int32_t context : {0, 512, 2048}) {
     cases.push_back({1, 512, context, gqa_ratio});
   }
+  if (shape.context >= 2048) {
+    cases.push_back({1, 1, kLongContext - 1, gqa_ratio});
+  }
   return cases;
+}
+
+// Decode is also timed as under a policy with scores: attention stores weights, and kv_score
+// follows. Cases with shared pages are also timed with a separate read by each sequence, the longest
+// context also with tiles selected by key bounds.
+enum class Way { each_alone, usual, scored, quarter, eighth };
+
+// Returns: tiles of a row for each one that is read.
+int32_t part_of(Way way) {
+  return way == Way::quarter ? 4 : way == Way::eighth ? 8 : 1;
+}
+
+std::vector<Way> ways(const AttentionCase& size, KvFormat format, bool selects_tiles) {
+  if (size.shared > 0) {
+    return {Way::each_alone, Way::usual};
+  }
+  std::vector<Way> all{Way::usual};
+  if (size.count == 1 && format != kKvF32) {
+    all.push_back(Way::scored);
+  }
+  if (size.context == kLongContext - 1 && selects_tiles) {
+    all.insert(all.end(), {Way::quarter, Way::eighth});
+  }
+  return all;
+}
+
+const char* suffix(Way way) {
+  switch (way) {
+    case Way::each_alone:
+      return ", each alone";
+    case Way::usual:
+      return "";
+    case Way::scored:
+      return "+score";
+    case Way::quarter:
+      return ", a quarter read";
+    case Way::eighth:
+      return ", an eighth read";
+  }
+  return "";
 }
 
 // Queries and results of a step, and its layer of pages. Copy i of the rows belongs to layer i. A
@@ -56,9 +101,10 @@ std::vector<AttentionCase> attention_sizes(const Shape& shape) {
 // follows attention.
 class AttentionStep {
  public:
-  AttentionStep(const AttentionCase& size, KvFormat format, bool scored, const Setup& setup,
+  AttentionStep(const AttentionCase& size, KvFormat format, Way way, const Setup& setup,
                 const Shape& shape)
       : size_(size),
+        part_(part_of(way)),
         kv_heads_(shape.kv_heads),
         head_dim_(shape.head_dim),
         width_(int64_t{query_heads()} * head_dim_),
@@ -69,19 +115,23 @@ class AttentionStep {
              .sequences = size.sequences,
              .context = size.context + size.count,
              .shared = size.shared,
-             .token_scores = scored,
+             .token_scores = way == Way::scored,
+             .key_bounds = part_ > 1,
              .at_least = setup.memory_bytes,
              .max_layers = setup.as_in_model ? shape.layers : 0},
             *setup.device, setup.isas[0]),
         rows_(CycledMemory::with_copies(*setup.device, {row_bytes(), row_bytes()}, kv_.layers())),
-        log_sums_(*setup.device, scored ? rows() * query_heads() * kFloat : 0),
+        log_sums_(*setup.device, way == Way::scored ? rows() * query_heads() * kFloat : 0),
         weights_(*setup.device,
-                 scored ? size.sequences * shape.kv_heads * weight_cols() * kFloat : 0),
+                 way == Way::scored ? size.sequences * shape.kv_heads * weight_cols() * kFloat : 0),
         dense_(kv_.dense(size.sequences * dense_groups({0, 0, size.count, size.context, {}}))),
         scratch_(*setup.device, scratch_bytes(setup)) {
     for (int32_t i = 0; i < size.sequences; ++i) {
       spans_.push_back({i, i * size.count, size.count, size.context, {}});
-      if (scored) {
+      if (part_ > 1) {
+        spans_.back().read_tiles = size.context / kAttentionTile / part_;
+      }
+      if (way == Way::scored) {
         scorings_.push_back(scoring_of(find_kv_preset("h2o")->policy, size.context));
       }
     }
@@ -146,7 +196,7 @@ class AttentionStep {
   }
   int64_t scratch_bytes(const Setup& setup) const {
     const StepLimits limits{static_cast<int32_t>(rows()), size_.sequences,
-                            size_.context + size_.count};
+                            size_.context + size_.count, part_ > 1};
     int64_t max = 0;
     for (const std::string_view isa : setup.isas) {
       max = std::max(max, setup.device->backend(isa).attention_scratch_bytes(limits, query_heads(),
@@ -163,6 +213,7 @@ class AttentionStep {
   int64_t row_bytes() const { return rows() * width_ * int64_t{sizeof(float)}; }
 
   AttentionCase size_;
+  int32_t part_;  // tiles of a row for each one that is read
   int32_t kv_heads_;
   int32_t head_dim_;
   int64_t width_;
@@ -176,29 +227,13 @@ class AttentionStep {
   std::vector<KvScoring> scorings_;
 };
 
-// Decode is also timed as under a policy with scores: attention stores weights, and kv_score
-// follows. Cases with shared pages are also timed with a separate read by each sequence.
-enum class Way { each_alone, usual, scored };
-
-std::vector<Way> ways(const AttentionCase& size, KvFormat format) {
-  if (size.shared > 0) {
-    return {Way::each_alone, Way::usual};
-  }
-  return size.count > 1 || format == kKvF32 ? std::vector{Way::usual}
-                                            : std::vector{Way::usual, Way::scored};
-}
-
-const char* suffix(Way way) {
-  return way == Way::each_alone ? ", each alone" : way == Way::scored ? "+score" : "";
-}
-
 std::vector<Variant> prepare_attention(const AttentionCase& size, const Setup& setup,
                                        const Shape& shape) {
+  const bool selects_tiles = setup.device->backend(setup.isas[0]).selects_tiles;
   std::vector<Variant> variants;
   for (const KvFormatName& kv : setup.kv) {
-    for (const Way way : ways(size, kv.format)) {
-      const auto step =
-          std::make_shared<AttentionStep>(size, kv.format, way == Way::scored, setup, shape);
+    for (const Way way : ways(size, kv.format, selects_tiles)) {
+      const auto step = std::make_shared<AttentionStep>(size, kv.format, way, setup, shape);
       for (const std::string_view isa : setup.isas) {
         const Backend& backend = setup.device->backend(isa);
         variants.push_back({.format = std::string(kv.name) + suffix(way),

@@ -1,6 +1,7 @@
 #include "bench/ops/kv_copies.h"
 
 #include <algorithm>
+#include <random>
 
 #include "bench/cycled_memory.h"
 
@@ -11,12 +12,14 @@ KvArenaShape arena_shape(const KvCopiesShape& shape) {
   KvArenaShape arena{
       .formats = {shape.format},
       .head_dim = shape.head_dim,
-      .page_bytes = KvPageLayout::make(shape.format, shape.head_dim, shape.page_tokens).page_bytes,
+      .page_bytes = KvPageLayout::make(shape.format, shape.head_dim, shape.page_tokens).page_bytes +
+                    (shape.key_bounds ? key_bound_bytes(shape.head_dim) : 0),
       .slots = shape.sequences,
       .layers = 1,
       .kv_heads = shape.kv_heads,
       .context = shape.context,
-      .token_scores = shape.token_scores};
+      .token_scores = shape.token_scores,
+      .key_bounds = shape.key_bounds};
   const int32_t shared_pages = shape.shared / arena.layout(0).capacity;
   const int64_t layer_pages =
       (int64_t{arena.slots} * (arena.row_pages() - shared_pages) + shared_pages) * arena.kv_heads;
@@ -48,6 +51,9 @@ KvCopies::KvCopies(const KvCopiesShape& shape, const Device& device, std::string
   };
   grow({grown.data(), 1});
   fill(backend);
+  if (shape.key_bounds) {
+    fill_key_bounds();
+  }
   if (shape.shared > 0) {
     const KvRow whole{arena_->shape().closed_tokens(), 0};
     device.upload(view().rows,
@@ -85,6 +91,21 @@ void KvCopies::fill(const Backend& backend) {
   device_.repeat(reinterpret_cast<std::byte*>(pages.token_scores),
                  shape.slots * shape.slot_token_score_bytes(),
                  std::vector<std::byte>(sizeof(KvTokenScore)));
+}
+
+// Keeps the lowest bits, which may be those of the scale, and the highest, so that upper bounds stay
+// above lower ones.
+void KvCopies::fill_key_bounds() {
+  const KvPagesView pages = view();
+  std::mt19937 random(1);
+  for (int32_t page = 0; page < arena_->shape().pages; ++page) {
+    std::byte* const codes = key_bounds(pages, pages.page(page));
+    for (int32_t i = 0; i < 2 * pages.head_dim; ++i) {
+      const std::byte upper{static_cast<uint8_t>(i < pages.head_dim ? 0x80 : 0)};
+      codes[i] =
+          upper | (codes[i] & std::byte{1}) | std::byte{static_cast<uint8_t>(random() & 0x7e)};
+    }
+  }
 }
 
 void KvCopies::set_contexts(const std::vector<int32_t>& of_layers) {

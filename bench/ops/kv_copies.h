@@ -22,8 +22,9 @@ struct KvCopiesShape {
   // leading tokens whose pages all sequences share; whole pages
   int32_t shared = 0;
   bool token_scores = false;
-  int64_t at_least = 0;    // minimum bytes of all pages
-  int64_t max_layers = 0;  // 0: no limit, two or more
+  bool key_bounds = false;  // random ones, so that chosen tiles are scattered; host memory only
+  int64_t at_least = 0;     // minimum bytes of all pages
+  int64_t max_layers = 0;   // 0: no limit, two or more
 };
 
 // Owner of an arena of the given shape, on a device that outlives it.
@@ -47,6 +48,7 @@ class KvCopies {
 
  private:
   void fill(const Backend& backend);
+  void fill_key_bounds();
 
   const Device& device_;
   std::unique_ptr<KvArena> arena_;

@@ -109,6 +109,8 @@ constexpr Field kFields[] = {
     field<&KvPolicy::lag>("lag", KvRule::lagged),
     field<&KvPolicy::mass_high>("mass_high", KvRule::mass),
     field<&KvPolicy::mass_keep>("mass_keep", KvRule::mass),
+    field<&KvPolicy::read_share>("read_share"),
+    field<&KvPolicy::read_tokens>("read_tokens"),
     field<&KvPolicy::sinks>("sinks"),
     field<&KvPolicy::recent>("recent"),
     field<&KvPolicy::compress_generated>("compress_generated"),
@@ -219,7 +221,7 @@ absl::StatusOr<KvFormat> parse_format(std::string_view text) {
   if (!policy.ok()) {
     return policy.status();
   }
-  if (policy->is_lossy()) {
+  if (policy->is_lossy() || policy->selects()) {
     return absl::InvalidArgumentError(
         absl::StrCat("'", std::string(text), "' is a policy, not a KV format"));
   }
@@ -239,6 +241,9 @@ KvPolicyFields policy_fields(const KvPolicy& policy) {
     }
     if (field.name == "section") {
       return policy.replays();
+    }
+    if (field.name == "read_share" || field.name == "read_tokens") {
+      return policy.selects();
     }
     if (field.name == "score_decay") {
       return policy.scorer == KvScorer::a2sf;

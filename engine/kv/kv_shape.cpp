@@ -99,6 +99,7 @@ absl::StatusOr<KvArenaShape> shape_without_pages(const KvCacheOptions& options) 
     section = policy.replays() ? std::max(section, policy.section) : section;
     shape.token_scores = shape.token_scores || policy.needs_token_scores();
     shape.query_sums = shape.query_sums || policy.prunes_keys();
+    shape.key_bounds = shape.key_bounds || policy.selects();
   }
   shape.section_scores = all_replay ? section : 0;
   for (const KvFormat format : options.ladder) {
@@ -119,7 +120,8 @@ absl::StatusOr<KvArenaShape> shape_without_pages(const KvCacheOptions& options) 
   if (options.prefix_cache) {
     add_prefix_blocks(options, shape, uses);
   }
-  shape.page_bytes = best_page_bytes(uses, options.head_dim);
+  shape.page_bytes = best_page_bytes(uses, options.head_dim) +
+                     (shape.key_bounds ? key_bound_bytes(options.head_dim) : 0);
   if (options.prefix_cache) {
     std::vector<KvPageLayout> layouts;
     for (const uint8_t tier : shape.prefix_block_tiers) {
@@ -198,6 +200,17 @@ absl::Status check_policy(const KvPolicy& policy, const KvModel& model) {
         "KV policy: newest ", policy.newest,
         " does not go with a model of sliding-window attention (window ", model.sliding_window,
         "); sparse formats do if newest is 0, as in s50:newest=0"));
+  }
+  if (policy.selects() && model.sliding_window > 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("KV policy: read_share ", policy.read_share,
+                     " does not go with a model of sliding-window attention (window ",
+                     model.sliding_window, "), which reads the newest tokens alone"));
+  }
+  if (policy.selects() && model.head_dim < kMinBoundedHeadDim) {
+    return absl::InvalidArgumentError(absl::StrCat("KV policy: read_share ", policy.read_share,
+                                                   " needs heads of at least ", kMinBoundedHeadDim,
+                                                   " channels, the model has ", model.head_dim));
   }
   if (policy.is_lossy() && model.group > kMaxScoredHeads) {
     return absl::InvalidArgumentError(
@@ -278,6 +291,12 @@ absl::Status check_served(const KvPolicy& policy, const KvModel& model, const Kv
           "KV policy: format, section and keep_share of the scorer replay must be those of a "
           "preset that was named at this server's start, because compressed sections are shared");
     }
+  }
+  if (policy.selects() && !shape.key_bounds) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("KV policy: read_share ", policy.read_share,
+                     " needs bounds of keys in the pages, which this server does not keep: no "
+                     "preset with read_share below 1 was named at its start"));
   }
   if (policy.key_score == KvKeyScore::output_aware && !shape.query_sums) {
     return absl::InvalidArgumentError(

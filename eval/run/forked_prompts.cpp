@@ -209,12 +209,12 @@ class ForkedPromptsImpl final : public ForkedPrompts {
   // Returns: false if none has.
   bool step(std::vector<Branch>& branches) {
     std::vector<Piece> pieces;
-    auto room = static_cast<size_t>(parts_.step_tokens);
+    int32_t room = parts_.step_tokens;
     for (Branch& branch : branches) {
       const std::vector<int32_t>& forced = branch.job.trial->forced;
       const size_t first = branch.forced;
       const size_t count =
-          at_most(static_cast<int32_t>(room), branch.slot,
+          at_most(parts_.policy.one_by_one() ? std::min<int32_t>(1, room) : room, branch.slot,
                   static_cast<size_t>(prompt_size(branch.job)) + first, branch.left());
       if (count == 0) {
         continue;
@@ -230,7 +230,7 @@ class ForkedPromptsImpl final : public ForkedPrompts {
                           }
                         }});
       branch.forced += count;
-      room -= count;
+      room -= static_cast<int32_t>(count);
     }
     if (!pieces.empty()) {
       compute(pieces);
@@ -257,7 +257,8 @@ class ForkedPromptsImpl final : public ForkedPrompts {
                        .context = piece.stored,
                        .tiers = kv_->tiers(piece.slot),
                        .newest = parts_.policy.newest_dense(),
-                       .prompt = piece.prompt});
+                       .prompt = piece.prompt,
+                       .read_tiles = parts_.policy.read_tiles(piece.stored)});
       scorings.push_back(kv_->scoring(piece.slot));
       slots.push_back(&piece.slot);
       tokens.insert(tokens.end(), piece.tokens.begin(), piece.tokens.end());

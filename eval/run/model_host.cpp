@@ -36,7 +36,8 @@ absl::StatusOr<std::unique_ptr<ModelHost>> ModelHost::load(const ModelHostOption
       .weights = options.weights,
       .limits = {.tokens = std::max(kStepTokens, options.batch),
                  .sequences = options.batch,
-                 .context = host->options_.context + host->options_.replay},
+                 .context = host->options_.context + host->options_.replay,
+                 .selects = true},
       .load = {.threads = host->pool_->threads()}};
   TESSERA_ASSIGN_OR_RETURN(host->transformer_,
                            Transformer::load(options.model, transformer, backend, host->stream_));

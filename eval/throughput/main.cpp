@@ -96,13 +96,11 @@ absl::StatusOr<Run> run(const Options& options, const std::string& kv, const Bac
   engine_options.kv_bytes = options.kv_bytes;
   const auto weights = std::ranges::find(kWeightFormats, options.weights,
                                          [](WeightFormat format) { return name(format); });
-  TESSERA_ASSIGN_OR_RETURN(
-      auto model,
-      Transformer::load(options.model,
-                        {.weights = *weights,
-                         .limits = {options.step_tokens, options.sequences, engine_options.context},
-                         .max_logits_rows = options.sequences},
-                        backend, stream));
+  TESSERA_ASSIGN_OR_RETURN(auto model, Transformer::load(options.model,
+                                                         {.weights = *weights,
+                                                          .limits = step_limits(engine_options),
+                                                          .max_logits_rows = options.sequences},
+                                                         backend, stream));
   const int32_t vocab = model->config().vocab;
   TESSERA_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine,
                            Engine::create(engine_options, std::move(model), backend, stream));

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kernels/backend.h"
+#include "kernels/kv/key_bounds.h"
 #include "kernels/kv/kv_page.h"
 #include "kernels/kv/kv_pool.h"
 #include "kernels/memory_mapping.h"
@@ -26,7 +27,7 @@ struct KvSectionBlock {
 struct KvArenaShape {
   std::vector<KvFormat> formats;  // formats of pages; a tier is an index into this list
   int32_t head_dim = 0;
-  int64_t page_bytes = 0;  // see best_page_bytes() (kernels/kv/kv_page_size.h)
+  int64_t page_bytes = 0;  // see best_page_bytes() (kernels/kv/kv_page_size.h); with key_bounds
   int32_t pages = 0;
   int32_t slots = 0;  // sequences that hold pages at the same time
   int32_t layers = 0;
@@ -42,9 +43,11 @@ struct KvArenaShape {
   std::vector<KvSectionBlock> section_blocks = {};  // of the presets that replay
   // Host bytes that the owner of the arena keeps for each prefix block; counted in total_bytes().
   int64_t prefix_block_host_bytes = 0;
+  bool key_bounds = false;  // pages end with bounds of their keys (kernels/kv/key_bounds.h)
 
   KvPageLayout layout(size_t tier) const {
-    return KvPageLayout::fit(formats[tier], head_dim, page_bytes);
+    return KvPageLayout::fit(formats[tier], head_dim,
+                             page_bytes - (key_bounds ? key_bound_bytes(head_dim) : 0));
   }
   // f32 is never combined with other formats: every other format closes groups from their f16 form.
   KvPageLayout residual_layout() const {

@@ -149,6 +149,16 @@ constexpr KvPolicy kvzip(float keep_share) {
   return policy;
 }
 
+// Quest (2024). The paper reads a number of tokens and leaves the first two layers whole; here it is
+// a share, of all layers. A page of 16 tokens has bounds there, a page of any size here.
+constexpr KvPolicy quest() {
+  KvPolicy policy;
+  policy.high = kKvK8V4;
+  policy.low = kKvK8V4;
+  policy.read_share = 0.25f;
+  return policy;
+}
+
 bool in_range(float value, float low, float high) {
   return value >= low && value <= high;  // false for NaN
 }
@@ -309,6 +319,20 @@ std::string rule_error(const KvPolicy& policy) {
   return "rule is unknown";
 }
 
+std::string read_error(const KvPolicy& policy) {
+  if (!in_range(policy.read_share, 1e-6f, 1)) {
+    return outside("read_share", policy.read_share, "above 0 and at most 1");
+  }
+  if (policy.read_tokens < kMinReadTokens || policy.read_tokens > kMaxReadTokens) {
+    return outside("read_tokens", policy.read_tokens, "between 256 and 16777216");
+  }
+  if (policy.selects() && policy.is_lossy()) {
+    return "read_share below 1 does not go with the rule " + std::string(name_of(policy.rule)) +
+           ": tokens that are not read have no scores";
+  }
+  return "";
+}
+
 }  // namespace
 
 std::string policy_error(const KvPolicy& policy) {
@@ -320,6 +344,9 @@ std::string policy_error(const KvPolicy& policy) {
   }
   if (policy.newest < 0 || policy.newest > kKvGroup) {
     return outside("newest", policy.newest, "between 0 and 64");
+  }
+  if (std::string error = read_error(policy); !error.empty()) {
+    return error;
   }
   if (!policy.is_lossy()) {
     return rule_error(policy);
@@ -420,6 +447,7 @@ std::span<const KvPreset> kv_presets() {
       {"lazyeviction", lazyeviction()},
       {"kvzip-50", kvzip(0.5f)},
       {"kvzip-25", kvzip(0.25f)},
+      {"k8v4-quest", quest()},
       {"streaming", pruning(KvScorer::none, 0.25f)},
   };
   return kPresets;

@@ -83,6 +83,12 @@ struct KvPolicy {
   float mass_high = 0.95f;
   float mass_keep = 0.99f;
 
+  // ---- reading, without a rule. Below 1: a generated token reads this share of the closed tokens
+  // of each row, and at least `read_tokens`, in attention tiles that the bounds of keys choose
+  // (Quest; kernels/kv/key_bounds.h). Queries of the prompt read everything.
+  float read_share = 1;
+  int32_t read_tokens = 512;
+
   // ---- protected tokens: no rule touches them, and they stay in the high tier
   int32_t sinks = 4;   // first tokens (StreamingLLM)
   int32_t recent = 1;  // closed groups of 64, besides the open one (LeanKV's recent window)
@@ -95,6 +101,22 @@ struct KvPolicy {
   constexpr bool is_lossy() const { return rule != KvRule::keep_all; }
   constexpr bool has_low_tier() const { return is_lossy() && !(high == low); }
   constexpr int32_t newest_dense() const { return !is_lossy() && high.is_sparse() ? newest : 0; }
+  // Returns: true if generated tokens read selected tiles only.
+  constexpr bool selects() const { return read_share < 1; }
+  // Returns: SequenceSpan::read_tiles of a generated token that follows `context` stored tokens.
+  constexpr int32_t read_tiles(int32_t context) const {
+    if (!selects()) {
+      return 0;
+    }
+    const double share = double{read_share} * (context / kAttentionTile);
+    const auto whole = static_cast<int32_t>(share);
+    const int32_t tiles = whole + (whole < share ? 1 : 0);
+    const int32_t least = read_tokens / kAttentionTile;
+    return tiles > least ? tiles : least;
+  }
+  // Returns: true if tokens after the prompt are computed one per step, after a recompute too,
+  // because they read other inputs than tokens of a prompt do.
+  constexpr bool one_by_one() const { return newest_dense() > 0 || selects(); }
   // Returns: true if keys are pruned after they were stored, so that later queries can influence
   // it.
   constexpr bool prunes_keys() const { return has_low_tier() && low.key_keep < KvFormat::kKeepAll; }
@@ -130,6 +152,8 @@ struct KvPolicy {
 inline constexpr int32_t kMaxScorePool = 63;
 inline constexpr int32_t kMaxScoreWindow = 1 << 20;
 inline constexpr int32_t kMaxRecentGroups = 1 << 14;
+inline constexpr int32_t kMinReadTokens = 256;  // the ends of two tiers
+inline constexpr int32_t kMaxReadTokens = 1 << 24;
 inline constexpr int32_t kMaxSection = 1 << 12;
 
 // Returns: empty if `policy` is valid, else a message that names the field.

@@ -27,7 +27,12 @@ struct SequenceSpan {
   // computed one per step.
   int32_t newest = 0;
   int32_t prompt = 0;  // tokens of the prompt; tokens at positions >= `prompt` are generated
+  // KvPolicy::read_tiles(): number of attention tiles that a generated token reads of each row's
+  // closed tokens. 0: all of them. Generated tokens are computed one per step then.
+  int32_t read_tiles = 0;
 
+  // Returns: true if the query reads selected tiles only.
+  constexpr bool selects() const { return read_tiles > 0 && count == 1 && context >= prompt; }
   // Returns: number of tokens at the end of the previous group that the query reads unquantised,
   // besides those of its own group. The residual buffer still holds them. 0 unless the span is one
   // generated token.
@@ -47,7 +52,8 @@ struct SequenceSpan {
 struct StepLimits {
   int32_t tokens = 0;  // new tokens of all sequences
   int32_t sequences = 0;
-  int32_t context = 0;  // maximum length of a sequence, in tokens
+  int32_t context = 0;   // maximum length of a sequence, in tokens
+  bool selects = false;  // a sequence may read selected tiles (SequenceSpan::selects)
 };
 
 // Returns: the largest number of dense_groups() of a step. Two tokens of a sequence can be the end
@@ -95,13 +101,19 @@ struct KvStoreArgs {
 //   tokens before that group, from the residual buffer.
 //
 // Prefill and decode are the same op. The arithmetic for one query depends only on its position, on
-// the tokens of its page-table row, and on `newest` and `prompt` of its span. Tiles of 64 tokens
-// are read in the order above, the dense tokens as one tile. Splits, i.e. runs of consecutive tiles
-// whose borders depend only on the row's tokens, have an online softmax each and are merged in
-// order. Splits have 16 tiles on the CPU, 8 or more on CUDA; the scalar oracle has one split.
-// Results therefore do not depend on how tokens are divided into steps, on the number of threads,
-// or on the rest of the batch. The query heads of a KV head share one pass over its keys and
-// values.
+// the tokens of its page-table row, and on `newest`, `prompt` and `read_tiles` of its span. Tiles
+// of 64 tokens are read in the order above, the dense tokens as one tile. Splits, i.e. runs of
+// consecutive tiles whose borders depend only on the row's tokens, have an online softmax each and
+// are merged in order. Splits have 16 tiles on the CPU, 8 or more on CUDA; the scalar oracle has
+// one split. Results therefore do not depend on how tokens are divided into steps, on the number of
+// threads, or on the rest of the batch. The query heads of a KV head share one pass over its keys
+// and values.
+//
+// A query of a span that selects() reads `read_tiles` tiles of each row's closed tokens (Quest,
+// kernels/kv/key_bounds.h), as if the row had no others: the first and the last tile of each tier,
+// and those in which a key may have the largest product with one of the KV head's queries. A tile's
+// bound is the largest of its pages and of the query heads. Equal bounds: the earlier tile. The
+// choice therefore depends on the capacity of pages too.
 //
 // Page-table rows of several sequences may begin with the same pages (prefix blocks, forks). If
 // these sequences have one new token each, a backend may read such pages once for all of them. The

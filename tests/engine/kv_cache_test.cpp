@@ -155,6 +155,38 @@ TEST_F(KvCacheTest, RefusesDenseNewestTokensOfAModelWithASlidingWindow) {
   EXPECT_TRUE(make(options).ok()) << make(options).status();
 }
 
+TEST_F(KvCacheTest, RefusesToSelectTilesWithoutBoundsInThePages) {
+  KvCacheOptions options = small_options();
+  options.head_dim = 64;
+  const KvPolicy quest = find_kv_preset("k8v4-quest")->policy;
+  options.preset = *find_kv_preset("k8v4");
+  const int64_t without = (*make(options))->shape().page_bytes;
+  EXPECT_THAT(std::string((*make(options))->check(quest).message()),
+              testing::AllOf(HasSubstr("read_share 0.25"), HasSubstr("bounds of keys")));
+  options.also = {*find_kv_preset("k8v4-quest")};
+  EXPECT_TRUE((*make(options))->check(quest).ok());
+  EXPECT_EQ((*make(options))->shape().page_bytes, without + 128) << "8 bits for each bound";
+  EXPECT_EQ((*make(options))->planning().budget().page_tokens, kKvGroup);
+  options.sliding_window = 100;
+  EXPECT_THAT(std::string(make(options).status().message()),
+              testing::AllOf(HasSubstr("read_share 0.25"), HasSubstr("sliding-window")));
+  options.sliding_window = 0;
+  options.head_dim = 8;
+  EXPECT_THAT(std::string(make(options).status().message()), HasSubstr("at least 16 channels"));
+}
+
+TEST_F(KvCacheTest, RefusesToSelectTilesOnABackendThatReadsAll) {
+  KvCacheOptions options = small_options();
+  options.head_dim = 64;
+  options.preset = *find_kv_preset("k8v4-quest");
+  Backend backend = cpu_backend(CpuIsa::scalar);
+  backend.name = "other";
+  backend.selects_tiles = false;
+  const auto refused = KvCache::create(options, backend, threads_.stream());
+  EXPECT_THAT(std::string(refused.status().message()),
+              testing::AllOf(HasSubstr("other"), HasSubstr("read_share must be 1")));
+}
+
 TEST_F(KvCacheTest, KeepsEveryPresetInPagesOfAGroup) {
   for (const KvPreset& preset : kv_presets()) {
     if (preset.policy.is_lossy()) {

@@ -42,6 +42,25 @@ TEST(KvPolicyFields, AFormatIsAPolicyThatKeepsEverythingInIt) {
   EXPECT_FALSE(policy->is_lossy());
 }
 
+TEST(KvPolicyFields, SayWhichShareIsRead) {
+  const auto policy = parse_policy("f16:read_share=0.125:read_tokens=1024");
+  ASSERT_TRUE(policy.ok()) << policy.status();
+  EXPECT_THAT(policy_fields(*policy),
+              AllOf(Contains(Pair("read_share", "0.125")), Contains(Pair("read_tokens", "1024"))));
+  EXPECT_EQ(policy->read_tiles(64 * 100 + 63), 16) << "at least 1024 tokens";
+  EXPECT_EQ(policy->read_tiles(64 * 201), 26) << "an eighth, rounded up";
+  EXPECT_EQ(parse_policy("f16")->read_tiles(64 * 201), 0) << "everything";
+  EXPECT_THAT(policy_fields(*parse_policy("f16")), Not(Contains(Pair("read_share", testing::_))));
+  for (const char* text : {"f16:read_share=0", "f16:read_share=1.5", "f16:read_tokens=255"}) {
+    EXPECT_FALSE(parse_policy(text).ok()) << text;
+  }
+  for (const char* text :
+       {"h2o:read_share=0.5", "kvzip-25:read_share=0.5", "k8v4-quest:keep_tokens=512:scorer=sum"}) {
+    EXPECT_THAT(refusal(text), testing::HasSubstr("read_share")) << text;
+  }
+  EXPECT_FALSE(parse_format("k8v4-quest").ok());
+}
+
 TEST(KvPolicyFields, SayHowSparseFormatsKeepTheirNewestTokensAndChooseKeys) {
   const auto uniform = parse_policy("s60-k8v4:newest=64");
   ASSERT_TRUE(uniform.ok()) << uniform.status();

@@ -69,11 +69,14 @@ class PrefixHit : public testing::TestWithParam<Numbers> {
     options.context = kContext;
     options.kv = GetParam().kv;
     options.prefix_cache = cache;
-    auto model = Transformer::load(directory_.path(),
-                                   {.weights = WeightFormat::f32,
-                                    .limits = {chunk, options.max_sequences, kContext},
-                                    .max_logits_rows = 5},
-                                   backend, threads_.stream());
+    if (GetParam().kv.policy.selects()) {
+      // Without the ladder's format, pages are as large as without a cache. They have bounds each.
+      options.kv_ladder = std::vector<KvFormat>{};
+    }
+    auto model = Transformer::load(
+        directory_.path(),
+        {.weights = WeightFormat::f32, .limits = step_limits(options), .max_logits_rows = 5},
+        backend, threads_.stream());
     EXPECT_TRUE(model.ok()) << model.status();
     return Engine::create(options, std::move(model).value(), backend, threads_.stream()).value();
   }
@@ -90,7 +93,7 @@ class PrefixHit : public testing::TestWithParam<Numbers> {
     request.prompt = std::move(prompt);
     request.max_tokens = max_tokens;
     request.ignore_eos = true;
-    request.deterministic = true;
+    request.deterministic = !GetParam().kv.policy.selects();  // which refuses it
     request.sampling.temperature = 0;
     request.sampling.top_logprobs = kMaxTopLogprobs;
     request.sinks = {sink};
@@ -172,6 +175,13 @@ TEST_P(PrefixHit, GoesOnWithWhatWasGenerated) {
   EXPECT_GE(cached, block);
 }
 
+// Reads four of up to six closed groups.
+Numbers selecting() {
+  Numbers numbers{"k8v4_quest", *find_kv_preset("k8v4-quest")};
+  numbers.kv.policy.read_tokens = kMinReadTokens;
+  return numbers;
+}
+
 Numbers windowed(const char* name, const char* preset) {
   Numbers numbers{name, *find_kv_preset(preset), "MinistralForCausalLM", give_layers_windows};
   numbers.kv.policy.newest = 0;  // windows allow no other number under sparse formats
@@ -185,7 +195,7 @@ INSTANTIATE_TEST_SUITE_P(
         Numbers{"k8v4", *find_kv_preset("k8v4")}, Numbers{"k4v2", *find_kv_preset("k4v2")},
         Numbers{"k4v2r", *find_kv_preset("k4v2r")}, Numbers{"fp8", *find_kv_preset("fp8")},
         Numbers{"k3v3r", *find_kv_preset("k3v3r")}, Numbers{"s50", *find_kv_preset("s50")},
-        Numbers{"replayed_sections", short_sections(128)},
+        Numbers{"replayed_sections", short_sections(128)}, selecting(),
         Numbers{"k8v4_of_qwen3", *find_kv_preset("k8v4"), "Qwen3ForCausalLM"},
         windowed("f16_of_windows_by_layer", "f16"), windowed("k8v4_of_windows_by_layer", "k8v4"),
         windowed("k4v2_of_windows_by_layer", "k4v2"), windowed("s50_of_windows_by_layer", "s50")),

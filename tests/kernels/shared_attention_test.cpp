@@ -228,7 +228,8 @@ class Planned {
       : args_(with(sequences.args(), share_reads)),
         scratch_(static_cast<size_t>(
             AttentionPlan::scratch_bytes(std::ssize(args_.sequences) * args_.pages.kv_heads))),
-        plan(args_, scratch_.data()),
+        selection_(args_, nullptr),
+        plan(args_, selection_, scratch_.data()),
         runs_scratch_(static_cast<size_t>(SharedRuns::scratch_bytes(
             std::ssize(args_.sequences), args_.pages.kv_heads, plan.splits()))),
         runs(args_, plan.splits(), threads, runs_scratch_.data()) {
@@ -243,6 +244,7 @@ class Planned {
 
   AttentionArgs args_;
   std::vector<std::byte> scratch_;
+  TileSelection selection_;
 
  public:
   AttentionPlan plan;
@@ -339,7 +341,8 @@ TEST(AttentionPlan, AStepOfNothingHasNoItems) {
   AttentionArgs args = sequences.args();
   args.sequences = {};
   std::vector<std::byte> scratch(static_cast<size_t>(AttentionPlan::scratch_bytes(0)));
-  AttentionPlan plan(args, scratch.data());
+  const TileSelection selection(args, nullptr);
+  AttentionPlan plan(args, selection, scratch.data());
   const SharedRuns runs(args, plan.splits(), 2, nullptr);
   plan.cut_items(runs, 2);
   EXPECT_EQ(plan.items(), 0);

@@ -13,6 +13,7 @@
 #include "kernels/cpu/attention/rotated_pairs.h"
 #include "kernels/cpu/attention/row_tokens.h"
 #include "kernels/cpu/attention/shared_runs.h"
+#include "kernels/cpu/attention/tile_selection.h"
 #include "kernels/cpu/attention/tile_walk.h"
 #include "kernels/cpu/threads/thread_pool.h"
 #include "kernels/cpu/tiles/pair_block.h"
@@ -119,8 +120,7 @@ Item Attention::item_at(const AttentionPlan::Place& place) const {
   const SequenceSpan& span = plan.sequence(place.row);
   const int32_t kv_head = plan.kv_head(place.row);
   const BlockCut::Block& block = place.block;
-  const RowTokens tokens =
-      row_tokens(args, span, plan.work(place.row).first_dense, kv_head, block.group);
+  const RowTokens tokens = plan.tokens(place.row, block.group);
   return {span,
           kv_head,
           block,
@@ -391,14 +391,22 @@ void run_attention(const AttentionKernels& kernels, const AttentionArgs& args, S
   TESSERA_CHECK(args.pages.head_dim % kHeadDimMultiple == 0,
                 "attention: head_dim is a multiple of 8, or else the scalar backend serves it");
   const int64_t rows = std::ssize(args.sequences) * args.pages.kv_heads;
-  const int64_t offset = AttentionPlan::scratch_bytes(rows);
+  const TileSelection selection(args, args.scratch.data());
+  const int64_t offset = selection.bytes() + AttentionPlan::scratch_bytes(rows);
   const int64_t scratch_bytes = static_cast<int64_t>(args.scratch.size());
   TESSERA_CHECK(offset <= scratch_bytes, "attention: scratch is too small");
   TESSERA_CHECK(reinterpret_cast<uintptr_t>(args.scratch.data()) % alignof(RowWork) == 0,
                 "attention: scratch is not aligned");
   const int32_t head_dim = args.pages.head_dim;
   ThreadPool& pool = ThreadPool::of(stream);
-  AttentionPlan plan(args, args.scratch.data());
+  if (selection.any()) {
+    pool.parallel_for(rows, 1, [&](int64_t begin, int64_t end, int) {
+      for (int64_t row = begin; row < end; ++row) {
+        selection.choose(row, kernels.bound_dots);
+      }
+    });
+  }
+  AttentionPlan plan(args, selection, args.scratch.data() + selection.bytes());
   const int64_t runs_bytes =
       SharedRuns::scratch_bytes(std::ssize(args.sequences), args.pages.kv_heads, plan.splits());
   TESSERA_CHECK(offset + runs_bytes <= scratch_bytes, "attention: scratch is too small");
@@ -449,7 +457,8 @@ int64_t attention_scratch_bytes(const StepLimits& limits, int32_t query_heads, i
   const int64_t splits = AttentionPlan::max_splits(limits.context);
   return AttentionPlan::scratch_bytes(rows) +
          SharedRuns::scratch_bytes(sequences, query_heads, splits) +
-         Partials::bytes(rows * splits, head_dim);
+         Partials::bytes(rows * splits, head_dim) +
+         (limits.selects ? TileSelection::scratch_bytes(rows, limits.context) : 0);
 }
 void attention(const AttentionArgs& args, Stream stream) {
   run_attention(kAttentionKernels, args, stream);

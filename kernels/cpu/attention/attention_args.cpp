@@ -1,8 +1,25 @@
 #include "kernels/check.h"
 #include "kernels/cpu/attention/row_tokens.h"
 #include "kernels/cpu/simd/limits.h"
+#include "kernels/kv/key_bounds.h"
 
 namespace tessera {
+namespace {
+
+void check_selection(const AttentionArgs& args, const SequenceSpan& span) {
+  const KvPagesView& pages = args.pages;
+  TESSERA_CHECK(
+      has_key_bounds(pages, pages.layouts[span.tiers.high]) && pages.head_dim >= kMinBoundedHeadDim,
+      "attention: tiles are selected by key bounds, which the arena lacks");
+  TESSERA_CHECK(args.sliding_window == 0, "attention: selected tiles exclude a sliding window");
+  TESSERA_CHECK(!leaves_attention_weights(args, static_cast<size_t>(&span - args.sequences.data())),
+                "attention: tiles that are not read leave no weights");
+  TESSERA_CHECK(span.read_tiles >= kMinReadTiles,
+                "attention: the first and the last tile of each tier are always read");
+}
+
+}  // namespace
+
 void check_attention(const AttentionArgs& args) {
   const KvPagesView& pages = args.pages;
   check_layout(pages.residual_layout);
@@ -36,6 +53,12 @@ void check_attention(const AttentionArgs& args) {
                   "attention: dense newest tokens exclude a sliding window");
     TESSERA_CHECK(span.newest == 0 || span.count == 1 || span.context + span.count <= span.prompt,
                   "attention: dense newest tokens need one generated token a step");
+    TESSERA_CHECK(
+        span.read_tiles == 0 || span.count == 1 || span.context + span.count <= span.prompt,
+        "attention: selected tiles need one generated token a step");
+    if (span.selects()) {
+      check_selection(args, span);
+    }
     dense += dense_groups(span);
   }
   TESSERA_CHECK(dense * pages.kv_heads * pages.residual_layout.page_bytes <=

@@ -21,15 +21,16 @@ int64_t AttentionPlan::max_splits(int32_t context) {
   return div_ceil(context / kAttentionTile + 3, kSplitTiles);
 }
 
-AttentionPlan::AttentionPlan(const AttentionArgs& args, std::byte* scratch)
+AttentionPlan::AttentionPlan(const AttentionArgs& args, const TileSelection& selection,
+                             std::byte* scratch)
     : args_(args),
+      selection_(selection),
       group_(args.query_heads / args.pages.kv_heads),
       work_(reinterpret_cast<RowWork*>(scratch)) {
   RowWork next{};
   for (int64_t row = 0; row < rows(); ++row) {
     const SequenceSpan& span = sequence(row);
-    const RowTokens tokens =
-        row_tokens(args, span, next.first_dense, kv_head(row), span.last_group());
+    const RowTokens tokens = selection.tokens(row, next.first_dense, span.last_group());
     TESSERA_CHECK(tokens.high >= 0 && tokens.low >= 0, "attention: a row lacks closed groups");
     next.first_split = first_visible(args, span.context) / (kAttentionTile * kSplitTiles);
     next.splits = (tokens.tiles() - 1) / kSplitTiles + 1 - next.first_split;

@@ -6,6 +6,7 @@
 
 #include "kernels/cpu/attention/block_cut.h"
 #include "kernels/cpu/attention/shared_runs.h"
+#include "kernels/cpu/attention/tile_selection.h"
 #include "kernels/cpu/tiles/pair_block.h"
 
 namespace tessera {
@@ -24,7 +25,7 @@ struct RowWork {
 };
 
 // Cuts the attention of a step into work items. The index of a row is sequence * kv_heads + KV
-// head. `args` and `scratch` are not owned and must outlive the plan.
+// head. `args`, `selection` and `scratch` are not owned and must outlive the plan.
 class AttentionPlan {
  public:
   // Returns: bytes of scratch for `rows` rows, a multiple of 64.
@@ -36,7 +37,7 @@ class AttentionPlan {
   // Cuts rows into splits.
   // Requires: `scratch` has scratch_bytes(rows) bytes and the alignment of RowWork.
   // Errors: aborts if a row has fewer closed groups than its sequence.
-  AttentionPlan(const AttentionArgs& args, std::byte* scratch);
+  AttentionPlan(const AttentionArgs& args, const TileSelection& selection, std::byte* scratch);
   // Returns: number of splits of the longest row, including those that its sliding window has
   // passed.
   int32_t splits() const { return longest_; }
@@ -62,9 +63,14 @@ class AttentionPlan {
     return args_.sequences[static_cast<size_t>(row / args_.pages.kv_heads)];
   }
   int32_t kv_head(int64_t row) const { return static_cast<int32_t>(row % args_.pages.kv_heads); }
+  // Returns: the tokens of a row that the queries of a KV group read.
+  RowTokens tokens(int64_t row, int32_t group) const {
+    return selection_.tokens(row, work_[row].first_dense, group);
+  }
 
  private:
   const AttentionArgs& args_;
+  const TileSelection& selection_;
   int32_t group_;  // gqa_ratio
   RowWork* work_;  // [rows + 1]
   int32_t longest_ = 0;

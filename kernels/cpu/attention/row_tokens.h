@@ -19,10 +19,13 @@ struct RowTokens {
   int32_t high;
   int32_t low;
   const std::byte* dense;  // a page of residual_layout
+  // The tiles that are read besides the dense one, in ascending order (TileSelection). Null: all.
+  const int32_t* read = nullptr;
+  int32_t read_tiles = 0;
 
   int32_t high_tiles() const { return static_cast<int32_t>(div_ceil(high, kAttentionTile)); }
   int32_t low_tiles() const { return static_cast<int32_t>(div_ceil(low, kAttentionTile)); }
-  int32_t tiles() const { return high_tiles() + low_tiles() + 1; }
+  int32_t tiles() const { return (read == nullptr ? high_tiles() + low_tiles() : read_tiles) + 1; }
 };
 
 // `first_dense`: number of groups in args.dense that belong to earlier sequences.

@@ -6,9 +6,11 @@
 #include "kernels/check.h"
 #include "kernels/cpu/attention/ops.h"
 #include "kernels/cpu/attention/row_tokens.h"
+#include "kernels/cpu/attention/tile_selection.h"
 #include "kernels/cpu/pages/sparse_codec.h"
 #include "kernels/cpu/simd/limits.h"
 #include "kernels/cpu/threads/thread_pool.h"
+#include "kernels/cpu/tiles/bound_dots.h"
 #include "kernels/e4m3.h"
 #include "kernels/kv/code_step.h"
 #include "kernels/kv/rotation.h"
@@ -271,6 +273,16 @@ struct QueryRow {
     }
   }
 
+  void add_selected(Softmax& softmax) const {
+    for (int32_t i = 0; i < row.read_tiles; ++i) {
+      const bool is_high = row.read[i] < row.high_tiles();
+      const int32_t first =
+          (is_high ? row.read[i] : row.read[i] - row.high_tiles()) * kAttentionTile;
+      const int32_t end = std::min(first + kAttentionTile, is_high ? row.high : row.low);
+      add(softmax, first, end, [&](int32_t at) { return is_high ? high(at) : low(at); });
+    }
+  }
+
   void attend(const float* query_row, float* out, float* log_sum) const {
     const int32_t head_dim = args.pages.head_dim;
     const bool any_rotated = row.high_layout->format.rotated || row.low_layout->format.rotated;
@@ -279,8 +291,12 @@ struct QueryRow {
     Softmax softmax{queries, head_dim, out};
     const int32_t first = first_visible(args, position);
     const int32_t group_begin = position / kKvGroup * kKvGroup;
-    add(softmax, first, row.high, [&](int32_t i) { return high(i); });
-    add(softmax, 0, row.low, [&](int32_t i) { return low(i); });
+    if (row.read == nullptr) {
+      add(softmax, first, row.high, [&](int32_t i) { return high(i); });
+      add(softmax, 0, row.low, [&](int32_t i) { return low(i); });
+    } else {
+      add_selected(softmax);
+    }
     add(softmax, std::max(0, first - group_begin), position + 1 - group_begin,
         [&](int32_t i) { return dense(i); });
     add(softmax, kKvGroup - older_dense, kKvGroup, [&](int32_t i) { return dense(i); });
@@ -295,23 +311,32 @@ struct QueryRow {
 
 }  // namespace
 
-int64_t attention_scratch_bytes(const StepLimits&, int32_t, int32_t) {
-  return 0;
+int64_t attention_scratch_bytes(const StepLimits& limits, int32_t query_heads, int32_t) {
+  return limits.selects
+             ? TileSelection::scratch_bytes(
+                   int64_t{std::min(limits.sequences, limits.tokens)} * query_heads, limits.context)
+             : 0;
 }
 
 void attention(const AttentionArgs& args, Stream stream) {
   check_attention(args);
   const int32_t head_dim = args.pages.head_dim;
   const int32_t group = args.query_heads / args.pages.kv_heads;
+  const TileSelection selection(args, args.scratch.data());
+  TESSERA_CHECK(selection.bytes() <= std::ssize(args.scratch), "attention: scratch is too small");
+  for (int64_t row = 0; selection.any() && row < selection.rows(); ++row) {
+    selection.choose(row, BoundDots<ScalarDots>::multiply);
+  }
   int64_t first_dense = 0;
   for (const SequenceSpan& span : args.sequences) {
+    const int64_t first_selected = (&span - args.sequences.data()) * args.pages.kv_heads;
     const int64_t items = int64_t{span.count} * args.query_heads;
     ThreadPool::of(stream).parallel_for(items, 1, [&](int64_t item, int64_t, int) {
       const int64_t row = span.first_row + item / args.query_heads;
       const int32_t head = static_cast<int32_t>(item % args.query_heads);
       const int32_t position = span.context + static_cast<int32_t>(item / args.query_heads);
       const RowTokens tokens =
-          row_tokens(args, span, first_dense, head / group, position / kKvGroup);
+          selection.tokens(first_selected + head / group, first_dense, position / kKvGroup);
       const int64_t column = int64_t{head} * head_dim;
       QueryRow{args, tokens, position, span.older_dense()}.attend(
           args.queries.row(row).data() + column, args.out.row(row).data() + column,

@@ -37,8 +37,9 @@ TileShapes::TileShapes(const AttentionArgs& args) : dense(args.pages.residual_la
 }
 
 int32_t TileWalk::tokens(int32_t tile) const {
-  const bool is_high = tile < high_tiles_;
-  const int32_t before = (is_high ? tile : tile - high_tiles_) * kAttentionTile;
+  const int32_t at = place_of(tile);
+  const bool is_high = at < high_tiles_;
+  const int32_t before = (is_high ? at : at - high_tiles_) * kAttentionTile;
   return std::min(kAttentionTile, (is_high ? row_.high : row_.low) - before);
 }
 
@@ -48,7 +49,8 @@ bool TileWalk::any_floats(int32_t end) const {
 
 void TileWalk::find(int32_t tile, int32_t begin, int32_t end, KvTile& found) const {
   const bool dense = is_dense(tile);
-  const bool is_high = tile < high_tiles_;
+  const int32_t at = place_of(tile);
+  const bool is_high = at < high_tiles_;
   const TileShape& shape = dense ? dense_ : is_high ? high_ : low_;
   const int32_t first = begin / kKeyTile;
   const int32_t last = (end - 1) / kKeyTile;
@@ -58,7 +60,7 @@ void TileWalk::find(int32_t tile, int32_t begin, int32_t end, KvTile& found) con
       place(shape, row_.dense, i, i, found);
     }
   } else {
-    const int32_t in_tier = (is_high ? tile : tile - high_tiles_) * kKeyTilesInTile + first;
+    const int32_t in_tier = (is_high ? at : at - high_tiles_) * kKeyTilesInTile + first;
     int32_t entry = in_tier / shape.page_tiles;
     int32_t in_page = in_tier % shape.page_tiles;
     const std::byte* page = page_at(is_high, entry);

@@ -15,8 +15,9 @@ struct TileShapes {
   TileShape dense;
 };
 
-// Finds the tiles of one row, for the queries of one KV group. `pages` and `shapes` are not owned
-// and must outlive this.
+// Finds the tiles of one row, for the queries of one KV group. A tile is counted among those that
+// are read; its place is counted among all. `pages` and `shapes` are not owned and must outlive
+// this.
 class TileWalk {
  public:
   TileWalk(const KvPagesView& pages, const TileShapes& shapes, const RowTokens& row, KvTiers tiers)
@@ -28,8 +29,8 @@ class TileWalk {
         high_tiles_(row.high_tiles()),
         low_tiles_(row.low_tiles()) {}
 
-  int32_t tiles() const { return high_tiles_ + low_tiles_ + 1; }
-  bool is_dense(int32_t tile) const { return tile == high_tiles_ + low_tiles_; }
+  int32_t tiles() const { return row_.tiles(); }
+  bool is_dense(int32_t tile) const { return tile == tiles() - 1; }
   // Returns: number of tokens in a tile of closed groups.
   // Requires: !is_dense(tile).
   int32_t tokens(int32_t tile) const;
@@ -49,11 +50,22 @@ class TileWalk {
   void find(int32_t tile, int32_t begin, int32_t end, KvTile& found) const;
 
  private:
+  // Returns: the place of a tile. The dense tile's is behind all others.
+  int32_t place_of(int32_t tile) const {
+    return is_dense(tile)         ? high_tiles_ + low_tiles_
+           : row_.read == nullptr ? tile
+                                  : row_.read[tile];
+  }
   template <class Is>
   bool any(int32_t first, int32_t end, Is&& is) const {
-    const bool high = first < high_tiles_ && is(high_.layout.format);
-    const bool low = first < high_tiles_ + low_tiles_ && end > high_tiles_ && low_tiles_ > 0 &&
-                     is(low_.layout.format);
+    if (first >= end) {
+      return false;
+    }
+    const int32_t first_place = place_of(first);
+    const int32_t end_place = place_of(end - 1) + 1;
+    const bool high = first_place < high_tiles_ && is(high_.layout.format);
+    const bool low = first_place < high_tiles_ + low_tiles_ && end_place > high_tiles_ &&
+                     low_tiles_ > 0 && is(low_.layout.format);
     return high || low;
   }
   const std::byte* page_at(bool is_high, int32_t entry) const;

@@ -2,6 +2,7 @@
 
 #include "kernels/check.h"
 #include "kernels/cpu/pages/free_list.h"
+#include "kernels/cpu/pages/key_bounds.h"
 #include "kernels/cpu/pages/ops.h"
 #include "kernels/cpu/pages/token_ops.h"
 #include "kernels/cpu/simd/limits.h"
@@ -26,8 +27,11 @@ void encode_row(const TokenOps& ops, const KvDemoteArgs& args, const PrefixBlock
     ops.demote(from_shape, {pages.page(table[token / from.capacity]), token % from.capacity},
                to_shape, {scratch, token % to.capacity}, nullptr);
     if ((token + 1) % to.capacity == 0) {
-      std::memcpy(pages.page(table[token / to.capacity]), scratch,
-                  static_cast<size_t>(to.used_bytes()));
+      std::byte* const page = pages.page(table[token / to.capacity]);
+      std::memcpy(page, scratch, static_cast<size_t>(to.used_bytes()));
+      if (has_key_bounds(pages, to)) {
+        write_key_bounds(pages, to, to.capacity, page);
+      }
     }
   }
 }

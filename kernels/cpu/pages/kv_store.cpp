@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "kernels/check.h"
+#include "kernels/cpu/pages/key_bounds.h"
 #include "kernels/cpu/pages/ops.h"
 #include "kernels/cpu/pages/page_codec.h"
 #include "kernels/cpu/pages/page_ops.h"
@@ -90,6 +91,7 @@ class Store {
   // Appends a full dense group to the row's high tier.
   void close(const KvPageLayout& layout, int64_t row, std::byte* group) const {
     int32_t& stored = args_.pages.rows[row].high;
+    const int32_t before = stored;
     TESSERA_CHECK(div_ceil(stored + kKvGroup, layout.capacity) <= args_.pages.row_pages,
                   "kv_store: more tokens than a row of pages holds");
     const TileShape shape(layout);
@@ -105,6 +107,17 @@ class Store {
       } else {
         close_tokens(shape, row, stored, group, tile);
       }
+    }
+    if (has_key_bounds(args_.pages, layout)) {
+      bound_pages(layout, row, before / layout.capacity, stored);
+    }
+  }
+
+  // Bounds the keys of the row's pages from entry `first` on. The last one may be partly filled.
+  void bound_pages(const KvPageLayout& layout, int64_t row, int32_t first, int32_t stored) const {
+    for (int32_t place = first * layout.capacity; place < stored; place += layout.capacity) {
+      write_key_bounds(args_.pages, layout, std::min(layout.capacity, stored - place),
+                       page_of(layout, row, place));
     }
   }
 

@@ -81,6 +81,10 @@ void decode_side(const std::byte* lines, const f16* scale, const f16* zero, int3
   }
 }
 
+const f16* half_at(const std::byte* page, int64_t offset, int32_t token) {
+  return reinterpret_cast<const f16*>(page + offset) + token;
+}
+
 void encode_floats(const KvPageLayout& layout, const float* keys, const float* values,
                    std::byte* page, int32_t token) {
   std::byte* tile_keys = page + layout.keys_offset(token / kTile);
@@ -92,14 +96,22 @@ void encode_floats(const KvPageLayout& layout, const float* keys, const float* v
   }
 }
 
-void decode_floats(const KvPageLayout& layout, const std::byte* page, int32_t token, float* keys,
-                   float* values) {
-  const std::byte* tile_keys = page + layout.keys_offset(token / kTile);
-  const std::byte* tile_values = page + layout.values_offset(token / kTile);
-  for (int32_t c = 0; c < layout.head_dim; ++c) {
-    keys[c] = load_float(layout.format.key_bits, tile_keys + layout.key_offset(token % kTile, c));
-    values[c] =
-        load_float(layout.format.value_bits, tile_values + layout.value_offset(token % kTile, c));
+void decode_value(const KvPageLayout& layout, const std::byte* page, int32_t token, float* value) {
+  const int64_t tile = token / kTile;
+  const int32_t lane = token % kTile;
+  const std::byte* values = page + layout.values_offset(tile);
+  if (layout.format.is_floats()) {
+    for (int32_t c = 0; c < layout.head_dim; ++c) {
+      value[c] = load_float(layout.format.value_bits, values + layout.value_offset(lane, c));
+    }
+    return;
+  }
+  decode_side(
+      values, half_at(page, layout.value_scales_offset(tile), lane),
+      half_at(page, layout.value_zeros_offset(tile), lane), layout.format.value_bits,
+      layout.head_dim, [&](int32_t c) { return layout.value_place(lane, c); }, value);
+  if (layout.format.rotated) {
+    rotate(value, layout.head_dim);
   }
 }
 
@@ -185,33 +197,38 @@ void encode_token(const KvPageLayout& layout, const float* keys, const float* va
   }
 }
 
+void decode_key(const KvPageLayout& layout, const std::byte* page, int32_t token, float* key) {
+  const int64_t tile = token / kTile;
+  const int32_t lane = token % kTile;
+  const std::byte* keys = page + layout.keys_offset(tile);
+  if (layout.format.is_sparse()) {
+    decode_sparse(sparse_keys(layout), keys, half_at(page, layout.key_scales_offset(tile), 0), lane,
+                  key);
+    return;
+  }
+  if (layout.format.is_floats()) {
+    for (int32_t c = 0; c < layout.head_dim; ++c) {
+      key[c] = load_float(layout.format.key_bits, keys + layout.key_offset(lane, c));
+    }
+    return;
+  }
+  decode_side(
+      keys, half_at(page, layout.key_scales_offset(tile), lane),
+      half_at(page, layout.key_zeros_offset(tile), lane), layout.format.key_bits, layout.head_dim,
+      [&](int32_t c) { return layout.key_place(lane, c); }, key);
+  if (layout.format.rotated) {
+    rotate(key, layout.head_dim);
+  }
+}
+
 void decode_token(const KvPageLayout& layout, const std::byte* page, int32_t token, float* keys,
                   float* values) {
   if (layout.format.is_sparse()) {
     decode_sparse_token(layout, page, token, keys, values);
     return;
   }
-  if (layout.format.is_floats()) {
-    decode_floats(layout, page, token, keys, values);
-    return;
-  }
-  const int32_t tile = token / kTile;
-  const int32_t t = token % kTile;
-  const auto own = [page, t](int64_t offset) {
-    return reinterpret_cast<const f16*>(page + offset) + t;
-  };
-  decode_side(
-      page + layout.keys_offset(tile), own(layout.key_scales_offset(tile)),
-      own(layout.key_zeros_offset(tile)), layout.format.key_bits, layout.head_dim,
-      [&](int32_t c) { return layout.key_place(t, c); }, keys);
-  decode_side(
-      page + layout.values_offset(tile), own(layout.value_scales_offset(tile)),
-      own(layout.value_zeros_offset(tile)), layout.format.value_bits, layout.head_dim,
-      [&](int32_t c) { return layout.value_place(t, c); }, values);
-  if (layout.format.rotated) {
-    rotate(keys, layout.head_dim);
-    rotate(values, layout.head_dim);
-  }
+  decode_key(layout, page, token, keys);
+  decode_value(layout, page, token, values);
 }
 
 }  // namespace tessera

@@ -36,6 +36,8 @@ void encode_token(const KvPageLayout& layout, const float* keys, const float* va
                   std::byte* page, int32_t token);
 void decode_token(const KvPageLayout& layout, const std::byte* page, int32_t token, float* keys,
                   float* values);
+// The key alone.
+void decode_key(const KvPageLayout& layout, const std::byte* page, int32_t token, float* key);
 
 // The same for a token of a tile of codes. `layout` gives the format and head_dim. For a rotated
 // format, keys and values are rotated already.

@@ -350,6 +350,7 @@ void check_args(const AttentionArgs& args) {
     TESSERA_CHECK(span.count >= 0 && span.first_row >= 0 &&
                       span.first_row + span.count <= args.queries.rows && span.context >= 0,
                   "attention: a sequence's rows");
+    TESSERA_CHECK(!span.selects(), "attention: a step for a backend that selects tiles");
     TESSERA_CHECK(args.sliding_window == 0 || span.tiers.high == span.tiers.low,
                   "attention: a sliding window needs rows of one tier");
   }

@@ -26,6 +26,7 @@ const kSentences = new Map(Object.entries({
   "lazyeviction": "Drops a token only after it has stayed unimportant for a while.",
   "kvzip-50": "Repeats each part of a text to itself, and keeps the half that it needs to do so.",
   "kvzip-25": "As kvzip-50, with a quarter.",
+  "k8v4-quest": "As k8v4; an answer reads only the quarter of the pages that may matter most.",
   "streaming": "Keeps the first tokens and the newest, and drops the middle.",
 }));
 
