@@ -11,7 +11,8 @@ from fleet import PROGRAMS, ROOT, Program, eventually
 MODEL = str(ROOT / "models/checkpoints/tessera-tiny")
 
 # Limits of a server with little memory for requests.
-FEW = ["--request-memory", "16MiB", "--http-max-body", "64KiB", "--http-max-connections", "64"]
+FEW = ["--request-memory", "16MiB", "--http-max-body", "64KiB", "--grpc-max-message", "64KiB",
+       "--http-max-connections", "64"]
 
 
 def plan(*flags):

@@ -63,7 +63,9 @@ of the pod's limit, so the limit is ten ninths of them.
 {{- $kv := include "tessera.bytes" (index $of "kv-memory" | default 0) | int64 -}}
 {{- if eq (index $of "device" | default "cpu") "cuda" }}{{ $kv = 0 }}{{ else if not $kv }}{{ $kv = -1 }}{{ end -}}
 {{- if ge $kv 0 -}}
-{{- $parsing := mul (sub (index $of "work-threads" | default 2 | int64) 1) (include "tessera.bytes" (index $of "http-max-body" | default "8MiB")) 32 -}}
+{{- $body := include "tessera.bytes" (index $of "http-max-body" | default "8MiB") | int64 -}}
+{{- $message := include "tessera.bytes" (index $of "grpc-max-message" | default "8MiB") | int64 -}}
+{{- $parsing := mul (sub (index $of "work-threads" | default 2 | int64) 1) (max $body $message) 48 -}}
 {{- $connection := add 32768 (include "tessera.bytes" (index $of "http-max-header" | default "16KiB")) 16384 -}}
 {{- $connections := mul (index $of "http-max-connections" | default 4096 | int64) $connection -}}
 {{- $requests := add (include "tessera.bytes" (index $of "request-memory" | default "1GiB")) $parsing $connections (include "tessera.bytes" (index $of "response-store" | default "64MiB")) -}}
