@@ -152,7 +152,7 @@ class Memory(unittest.TestCase):
             with self.subTest(path), serve(*limits) as server:
                 before = server.resident()
                 told = float(server.logged(r"messages, ([0-9]+) MiB while 2 threads parse")) * MIB
-                server.ask("POST", path, json.dumps(body, separators=(",", ":")))
+                server.ask("POST", path, json.dumps(body, separators=(",", ":")), timeout=5 * PATIENCE)
                 self.assertLess(server.most_resident() - before, (told + 32 * MIB) * SLOWER)
 
     def test_unread_replies_stay_within_the_budget(self):
