@@ -23,8 +23,8 @@ UnreadMessages::~UnreadMessages() {
 }
 
 void UnreadMessages::begin(grpc::ServerContextBase& context, std::size_t bytes) {
-  const auto due = Clock::now() + timeout_ +
-                   std::chrono::seconds(static_cast<int64_t>(bytes) / kBytesPerSecond);
+  const auto due =
+      Clock::now() + timeout_ + std::chrono::seconds(static_cast<int64_t>(bytes) / kBytesPerSecond);
   const std::lock_guard lock(mutex_);
   due_[&context] = due;
 }
