@@ -6,6 +6,7 @@ namespace tessera {
 namespace {
 
 constexpr int64_t kBytesPerSecond = 256 << 10;
+constexpr std::chrono::milliseconds kLeastInterval{10};  // between looks at the messages
 
 }  // namespace
 
@@ -22,8 +23,8 @@ UnreadMessages::~UnreadMessages() {
 }
 
 void UnreadMessages::begin(grpc::ServerContextBase& context, std::size_t bytes) {
-  const auto due = Clock::now() + timeout_ +
-                   std::chrono::seconds(static_cast<int64_t>(bytes) / kBytesPerSecond);
+  const auto due =
+      Clock::now() + timeout_ + std::chrono::seconds(static_cast<int64_t>(bytes) / kBytesPerSecond);
   const std::lock_guard lock(mutex_);
   due_[&context] = due;
 }
@@ -35,7 +36,8 @@ void UnreadMessages::end(grpc::ServerContextBase& context) {
 
 void UnreadMessages::run() {
   std::unique_lock lock(mutex_);
-  while (!stopped_.wait_for(lock, timeout_ / 4, [this] { return stopping_; })) {
+  const auto interval = std::max(timeout_ / 4, kLeastInterval);
+  while (!stopped_.wait_for(lock, interval, [this] { return stopping_; })) {
     cancel_overdue();
   }
 }

@@ -6,7 +6,7 @@ import time
 import unittest
 
 from attack_case import PROMPT, SLOWER, of, serve
-from attacked_server import MIB, Http2, eventually, field, varint
+from attacked_server import MIB, PATIENCE, Http2, eventually, field, varint
 
 GENERATE = {"request_id": 1, "text": 2, "max_tokens": 6, "stop": 7, "ignore_eos": 9}  # of the .proto
 
@@ -34,7 +34,7 @@ class Messages(unittest.TestCase):
 
     def test_the_text_of_tokens_is_bounded(self):
         count = of(MIB, 3 * MIB)
-        with serve("--max-answer", "1MiB") as server, Http2(server) as client:
+        with serve("--max-answer", "1MiB") as server, Http2(server, PATIENCE) as client:
             token, length = long_token(server)
             client.call(1, "Detokenize", ids_of(token, 100))
             self.assertGreaterEqual(len(client.answer(1)), 100 * length)
