@@ -54,6 +54,13 @@ sed -i '/XGRAMMAR_DCHECK/d' cpp/support/recursion_guard.h
 # Texts with minLength or maxLength may hold control characters there, which JSON does not allow.
 sed -i "s/AddCharacterClass({{'\"', '\"'}/AddCharacterClass({{0, 0x1f}, {'\"', '\"'}/" cpp/json_schema_converter.cc
 grep -q "AddCharacterClass({{0, 0x1f}, {'\"', '\"'}" cpp/json_schema_converter.cc
+# Its characters hold surrogates, which UTF-8 does not: a client would read three characters for one.
+sed -i '/^void AddPackedUTF8RangeEdges(FSM& fsm,.*{$/a if (min >= 0xEDA080 && min <= 0xEDBFBF) min = 0xEE8080;\
+  if (max >= 0xEDA080 && max <= 0xEDBFBF) max = 0xED9FBF;\
+  if (min > max) return;\
+  if (min < 0xEDA080 && max > 0xEDBFBF) { AddPackedUTF8RangeEdges(fsm, from, to, min, 0xED9FBF); min = 0xEE8080; }' \
+  cpp/fsm_builder.cc
+grep -q 'min < 0xEDA080' cpp/fsm_builder.cc
 unit() {  # unit LEVEL NAME FILE...
   level=$1; name=$2; shift 2
   for file in "$@"; do echo "#include \"$file\""; done >"build/$name.cc"

@@ -298,7 +298,7 @@ TEST_F(Xgrammar, FollowsASchema) {
   EXPECT_FALSE(valid(kSchema, R"({"name":"Bob","age":32)"));
 }
 
-TEST_F(Xgrammar, AllowsNoControlCharacterInAString) {
+TEST_F(Xgrammar, AllowsNeitherControlCharactersNorBadUtf8InAString) {
   for (const char* const schema :
        {R"({"type":"string"})", R"({"type":"string","minLength":1})",
         R"({"type":"string","maxLength":3})", R"({"type":"string","pattern":"^.{1,3}$"})",
@@ -307,6 +307,12 @@ TEST_F(Xgrammar, AllowsNoControlCharacterInAString) {
     const std::string begin = object ? "{\"" : "\"";
     const std::string end = object ? "\":1}" : "\"";
     EXPECT_TRUE(valid(schema, begin + "x" + end)) << schema;
+    for (const char* const character : {"\xED\x9F\xBF", "\xEE\x80\x80", "\xF0\x9F\xA6\xB9"}) {
+      EXPECT_TRUE(valid(schema, begin + character + end)) << schema;
+    }
+    for (const char* const none : {"\xED\xA0\x80", "\xED\xBF\xBF", "\xC0\x80", "\x80"}) {
+      EXPECT_FALSE(valid(schema, begin + none + end)) << schema << " and no UTF-8";
+    }
     for (const char control : {'\0', '\1', '\b', '\t', '\n', '\r', '\x1f'}) {
       EXPECT_FALSE(valid(schema, begin + std::string(1, control) + end))
           << schema << " and character " << int{control};
