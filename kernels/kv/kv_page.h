@@ -205,8 +205,8 @@ struct KvPageLayout {
   static constexpr CodePlace place(int32_t sub_line, int32_t lane, int32_t element, int32_t bits) {
     const int64_t byte = 4 * lane + element;
     if (bits != 3) {
-      const int32_t shared = 8 / bits;
-      return {int64_t{sub_line / shared} * kLineBytes + byte, sub_line % shared * bits, bits};
+      const int32_t bit = sub_line * bits;
+      return {int64_t{bit / 8} * kLineBytes + byte, bit % 8, bits};
     }
     const int64_t unit = int64_t{sub_line / 8} * 3 * kLineBytes + byte;
     const int32_t i = sub_line % 8;

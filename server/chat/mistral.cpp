@@ -1,6 +1,7 @@
 // Mistral: [TOOL_CALLS][{"name": "f", "arguments": {...}}, ...], and since tokenizer version 11
 // [TOOL_CALLS]f[ARGS]{...} for each call.
 #include <algorithm>
+#include <utility>
 
 #include "server/chat/json_call.h"
 #include "server/chat/tool_format.h"

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cctype>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "server/chat/llama_json.h"
 #include "server/chat/python_literal.h"

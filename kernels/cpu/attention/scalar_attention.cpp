@@ -23,6 +23,8 @@ constexpr float kLn2 = 0.693147180559945309f;
 struct Token {
   const KvPageLayout* layout;
   const std::byte* page;
+  const std::byte* keys;    // of the tile
+  const std::byte* values;  // of the tile
   int32_t tile;
   int32_t lane;
 
@@ -31,12 +33,12 @@ struct Token {
   bool is_rotated() const { return layout->format.rotated; }
   const f16* halves_at(int64_t offset) const { return reinterpret_cast<const f16*>(page + offset); }
   void sparse_key(float* channels) const {
-    decode_sparse(sparse_keys(*layout), page + layout->keys_offset(tile),
-                  halves_at(layout->key_scales_offset(tile)), lane, channels);
+    decode_sparse(sparse_keys(*layout), keys, halves_at(layout->key_scales_offset(tile)), lane,
+                  channels);
   }
   void sparse_value(float* channels) const {
-    decode_sparse(sparse_values(*layout), page + layout->values_offset(tile),
-                  halves_at(layout->value_scales_offset(tile)), lane, channels);
+    decode_sparse(sparse_values(*layout), values, halves_at(layout->value_scales_offset(tile)),
+                  lane, channels);
   }
   float half_at(int64_t offset) const { return to_f32(halves_at(offset)[lane]); }
   float key_scale() const { return half_at(layout->key_scales_offset(tile)); }
@@ -56,27 +58,29 @@ struct Token {
                         : *reinterpret_cast<const float*>(at);
   }
   float key(int32_t channel) const {
-    return element(page + layout->keys_offset(tile) + layout->key_offset(lane, channel),
-                   layout->format.key_bits);
+    return element(keys + layout->key_offset(lane, channel), layout->format.key_bits);
   }
   float value(int32_t channel) const {
-    return element(page + layout->values_offset(tile) + layout->value_offset(lane, channel),
-                   layout->format.value_bits);
+    return element(values + layout->value_offset(lane, channel), layout->format.value_bits);
   }
 
   int32_t key_code(int32_t channel) const {
-    return multiplier_of(layout->key_place(lane, channel).load(page + layout->keys_offset(tile)),
-                         layout->format.key_bits);
+    return multiplier_of(layout->key_place(lane, channel).load(keys), layout->format.key_bits);
   }
   int32_t value_code(int32_t channel) const {
-    return multiplier_of(
-        layout->value_place(lane, channel).load(page + layout->values_offset(tile)),
-        layout->format.value_bits);
+    return multiplier_of(layout->value_place(lane, channel).load(values),
+                         layout->format.value_bits);
   }
 };
 
 Token token_at(const KvPageLayout& layout, const std::byte* page, int32_t index) {
-  return {&layout, page, index / KvPageLayout::kKeyTile, index % KvPageLayout::kKeyTile};
+  const int32_t tile = index / KvPageLayout::kKeyTile;
+  return {&layout,
+          page,
+          page + layout.keys_offset(tile),
+          page + layout.values_offset(tile),
+          tile,
+          index % KvPageLayout::kKeyTile};
 }
 
 // One query of one head, as floats and as integers.

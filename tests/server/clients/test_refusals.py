@@ -66,7 +66,7 @@ def test_what_is_not_there(client):
     with pytest.raises(openai.NotFoundError):
         chat(client, model="gpt-4")
     with pytest.raises(openai.NotFoundError):
-        client.embeddings.create(model="tessera-tiny", input="x")
+        client.embeddings.create(model="gpt-4", input="x")
     with pytest.raises(openai.APIStatusError) as error:
         client.get("/chat/completions", cast_to=object)
     assert error.value.status_code == 405
