@@ -1,7 +1,7 @@
 #!/bin/sh
 # Prints the folder of xgrammar, built for constrained decoding: include/ and libxgrammar.a (2.7 MB
 # of sources, Apache-2.0). The first call downloads the Python package of its sources and compiles
-# it into the user's cache folder: about 50 CPU seconds. Later calls of this script and compiler
+# it into the user's cache folder: about a CPU minute. Later calls of this script and compiler
 # find it there. With --find nothing is downloaded.
 # Exit status: 0; 69 if it is not there and the package index is not reached; 1 for anything else.
 set -eu
@@ -33,31 +33,49 @@ tar -xzf "$archive" -C "$partial"
 source=$(echo "$partial"/xgrammar-*/)
 
 # Its own CMake builds Python bindings, with -O3 and link-time optimisation. Few large files compile
-# in half the time of many, and -O1 in half that of -O2.
+# in half the time of many, and -O1 in half that of -O2. The engine's steps wait for the matcher alone.
 cd "$source"
 mkdir build
 # The library cannot be stopped, and some grammars take exponential time. So the checks that a
 # release leaves out ask instead whether its time is over (server/grammar/xgrammar_compiler.cpp),
 # and like other failed checks may throw. One file has such a check in a destructor.
-sed -i -e '1i extern "C" bool tessera_grammar_checkpoint();' \
-  -e 's/while (false) XGRAMMAR_ICHECK(x)/while (tessera_grammar_checkpoint()) XGRAMMAR_ICHECK(x)/' cpp/support/logging.h
-grep -q 'while (tessera_grammar_checkpoint())' cpp/support/logging.h
+cat >build/checkpoint.h <<'END'
+#pragma once
+extern "C" bool tessera_grammar_checkpoint();
+// One check in so many looks at the clock.
+inline bool tessera_checkpoint_is_due() {
+  static thread_local unsigned checks = 0;
+  return ++checks % 256 == 0 && tessera_grammar_checkpoint();
+}
+END
+sed -i 's/while (false) XGRAMMAR_ICHECK(x)/while (tessera_checkpoint_is_due()) XGRAMMAR_ICHECK(x)/' cpp/support/logging.h
+grep -q 'while (tessera_checkpoint_is_due())' cpp/support/logging.h
 sed -i '/XGRAMMAR_DCHECK/d' cpp/support/recursion_guard.h
-unit() {  # unit NAME FILE...
-  name=$1; shift
+# Texts with minLength or maxLength may hold control characters there, which JSON does not allow.
+sed -i "s/AddCharacterClass({{'\"', '\"'}/AddCharacterClass({{0, 0x1f}, {'\"', '\"'}/" cpp/json_schema_converter.cc
+grep -q "AddCharacterClass({{0, 0x1f}, {'\"', '\"'}" cpp/json_schema_converter.cc
+# Its characters hold surrogates, which UTF-8 does not: a client would read three characters for one.
+sed -i '/^void AddPackedUTF8RangeEdges(FSM& fsm,.*{$/a if (min >= 0xEDA080 && min <= 0xEDBFBF) min = 0xEE8080;\
+  if (max >= 0xEDA080 && max <= 0xEDBFBF) max = 0xED9FBF;\
+  if (min > max) return;\
+  if (min < 0xEDA080 && max > 0xEDBFBF) { AddPackedUTF8RangeEdges(fsm, from, to, min, 0xED9FBF); min = 0xEE8080; }' \
+  cpp/fsm_builder.cc
+grep -q 'min < 0xEDA080' cpp/fsm_builder.cc
+unit() {  # unit LEVEL NAME FILE...
+  level=$1; name=$2; shift 2
   for file in "$@"; do echo "#include \"$file\""; done >"build/$name.cc"
-  "$compiler" -std=c++17 -O1 -fPIC -w -DNDEBUG -DXGRAMMAR_ENABLE_CPPTRACE=0 -DXGRAMMAR_ENABLE_INTERNAL_CHECK=0 \
+  "$compiler" -std=c++17 "$level" -include build/checkpoint.h -fPIC -w -DNDEBUG -DXGRAMMAR_ENABLE_CPPTRACE=0 -DXGRAMMAR_ENABLE_INTERNAL_CHECK=0 \
     -DXGRAMMAR_LOG_CUSTOMIZE=1 \
     -I. -Iinclude -Icpp -isystem 3rdparty/picojson -isystem 3rdparty/dlpack/include \
     -c "build/$name.cc" -o "build/$name.o"
 }
 paths() { for file in "$@"; do echo "cpp/$file.cc"; done; }
-unit grammar $(paths compiled_grammar config grammar grammar_builder grammar_compiler grammar_functor \
+unit -O1 grammar $(paths compiled_grammar config grammar grammar_builder grammar_compiler grammar_functor \
   grammar_parser grammar_printer lark_converter suffix_automata support/logging support/recursion_guard)
-unit matcher $(paths earley_parser fsm fsm_builder grammar_matcher testing tokenizer_info)
-unit schema $(paths json_schema_converter regex_converter structural_tag converter_ext/cohere converter_ext/deepseek \
+unit -O2 matcher $(paths earley_parser fsm fsm_builder grammar_matcher testing tokenizer_info)
+unit -O1 schema $(paths json_schema_converter regex_converter structural_tag converter_ext/cohere converter_ext/deepseek \
   converter_ext/glm converter_ext/kimi_k3 converter_ext/minimax converter_ext/qwen)
-unit minimax $(paths converter_ext/minimax_m3)
+unit -O1 minimax $(paths converter_ext/minimax_m3)
 mkdir "$partial/made"
 ar crs "$partial/made/libxgrammar.a" build/*.o
 mkdir "$partial/made/include"

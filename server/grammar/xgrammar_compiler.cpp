@@ -20,9 +20,9 @@ thread_local std::string warnings;
 
 // The library cannot be stopped, and some grammars take exponential time. So it is compiled to call
 // tessera_grammar_checkpoint() below, which throws if a thread has used up the CPU time of a
-// TimeLimit.
-thread_local int64_t cpu_deadline = 0;  // of this thread's CPU clock, in nanoseconds; 0: none
-thread_local uint32_t calls = 0;
+// TimeLimit. Both in nanoseconds of this thread's CPU time; 0: none.
+thread_local int64_t cpu_limit = 0;
+thread_local int64_t cpu_deadline = 0;
 
 int64_t cpu_nanoseconds() {
   timespec time{};
@@ -30,11 +30,12 @@ int64_t cpu_nanoseconds() {
   return int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
 }
 
-// Limits the CPU time of the library's calls on this thread while it exists.
+// Limits the CPU time of the library's calls on this thread while it exists. The time begins at the
+// first checkpoint, because most tokens need none, and a look at the clock is a system call.
 class TimeLimit {
  public:
-  explicit TimeLimit(int64_t nanoseconds) { cpu_deadline = cpu_nanoseconds() + nanoseconds; }
-  ~TimeLimit() { cpu_deadline = 0; }
+  explicit TimeLimit(int64_t nanoseconds) { cpu_limit = nanoseconds; }
+  ~TimeLimit() { cpu_limit = cpu_deadline = 0; }
   TimeLimit(const TimeLimit&) = delete;
   TimeLimit& operator=(const TimeLimit&) = delete;
 };
@@ -211,13 +212,18 @@ std::unique_ptr<GrammarCompiler> GrammarCompiler::create(GrammarVocabulary vocab
 
 }  // namespace tessera
 
-// The library calls this in place of its debug checks (deploy/xgrammar.sh).
+// The library calls this in place of one in 256 of its debug checks (deploy/xgrammar.sh).
 // Returns: false.
 extern "C" bool tessera_grammar_checkpoint() {
   using namespace tessera;
-  constexpr uint32_t kCalls = 256;  // one call in so many looks at the clock
-  if (cpu_deadline != 0 && ++calls % kCalls == 0 && cpu_nanoseconds() > cpu_deadline) {
-    cpu_deadline = 0;  // destructors run while this is thrown
+  if (cpu_limit == 0) {
+    return false;
+  }
+  const int64_t now = cpu_nanoseconds();
+  if (cpu_deadline == 0) {
+    cpu_deadline = now + cpu_limit;
+  } else if (now > cpu_deadline) {
+    cpu_limit = cpu_deadline = 0;  // destructors run while this is thrown
     throw std::runtime_error("takes too long");
   }
   return false;

@@ -298,6 +298,28 @@ TEST_F(Xgrammar, FollowsASchema) {
   EXPECT_FALSE(valid(kSchema, R"({"name":"Bob","age":32)"));
 }
 
+TEST_F(Xgrammar, AllowsNeitherControlCharactersNorBadUtf8InAString) {
+  for (const char* const schema :
+       {R"({"type":"string"})", R"({"type":"string","minLength":1})",
+        R"({"type":"string","maxLength":3})", R"({"type":"string","pattern":"^.{1,3}$"})",
+        R"({"type":"string","pattern":"^[^a]$"})", R"({"type":"object"})"}) {
+    const bool object = std::string_view(schema).find("object") != std::string_view::npos;
+    const std::string begin = object ? "{\"" : "\"";
+    const std::string end = object ? "\":1}" : "\"";
+    EXPECT_TRUE(valid(schema, begin + "x" + end)) << schema;
+    for (const char* const character : {"\xED\x9F\xBF", "\xEE\x80\x80", "\xF0\x9F\xA6\xB9"}) {
+      EXPECT_TRUE(valid(schema, begin + character + end)) << schema;
+    }
+    for (const char* const none : {"\xED\xA0\x80", "\xED\xBF\xBF", "\xC0\x80", "\x80"}) {
+      EXPECT_FALSE(valid(schema, begin + none + end)) << schema << " and no UTF-8";
+    }
+    for (const char control : {'\0', '\1', '\b', '\t', '\n', '\r', '\x1f'}) {
+      EXPECT_FALSE(valid(schema, begin + std::string(1, control) + end))
+          << schema << " and character " << int{control};
+    }
+  }
+}
+
 TEST_F(Xgrammar, FollowsRegexesChoicesAndGbnf) {
   EXPECT_TRUE(matches(notation_spec(Kind::regex, "[0-9]{3}-a+", "f"), "123-aa"));
   EXPECT_FALSE(matches(notation_spec(Kind::regex, "[0-9]{3}-a+", "f"), "12-aa"));

@@ -1,6 +1,7 @@
 // The JSON-Schema test suite (draft 2020-12) against schemas and grammars. It comes by name from
 // PyPI, in the sources of jsonschema (tests/server/schema_suite.sh).
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -219,6 +220,57 @@ TEST(SchemaSuite, IsFollowedOrItsKeywordsAreRefused) {
   }
   EXPECT_GE(counts.accepted, 150);
   EXPECT_GE(counts.rejected, 150);
+}
+
+// In the standard a format is an annotation. The grammar of a format is its notation. What it does
+// not know stands in docs/api-http.md: days of months, minutes with a 60th second, labels that are
+// too long, leading zeros.
+bool may_be_wider(std::string_view format) {
+  constexpr std::string_view kWider[] = {"date", "date-time", "time", "hostname", "ipv4"};
+  return std::find(std::begin(kWider), std::end(kWider), format) != std::end(kWider);
+}
+
+TEST(SchemaSuite, FormatsAreNotations) {
+  const std::filesystem::path folder = suite();
+  const auto compiler = compiler_of_bytes();
+  if (folder.empty() || compiler == nullptr) {
+    GTEST_SKIP() << (folder.empty() ? "the suite cannot be downloaded" : "there is no xgrammar");
+  }
+  int formats = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(folder / "optional" / "format")) {
+    int right = 0;
+    int narrower = 0;
+    int wider = 0;
+    const std::string format = entry.path().stem().string();
+    const Json groups = Json::parse(std::ifstream(entry.path()));
+    for (const Json& group : groups) {
+      Json schema = group.at("schema");
+      schema["type"] = "string";
+      const absl::StatusOr<std::string> prepared = prepare_schema(schema);
+      if (!prepared.ok()) {
+        EXPECT_THAT(prepared.status().message(),
+                    testing::HasSubstr("a format that grammars do not have"));
+        continue;
+      }
+      ++formats;
+      const auto compiled = compiler->compile({GrammarSpec::Kind::json_schema, *prepared});
+      ASSERT_TRUE(compiled.ok()) << schema << compiled.status();
+      for (const Json& test : group.at("tests")) {
+        const Json& value = test.at("data");
+        if (!value.is_string()) continue;
+        const bool valid = test.at("valid").get<bool>();
+        if (accepts_value(*compiled->grammar, value) == valid) {
+          ++right;
+        } else {
+          ++(valid ? narrower : wider);
+          EXPECT_TRUE(valid || may_be_wider(format)) << format << ": " << value;
+        }
+      }
+    }
+    std::cout << format << ": " << right << " as in the suite, " << narrower
+              << " valid ones rejected, " << wider << " invalid ones accepted\n";
+  }
+  EXPECT_EQ(formats, 14);
 }
 
 }  // namespace

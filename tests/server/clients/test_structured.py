@@ -1,5 +1,6 @@
 """Constrained decoding: what a grammar ended is valid by PyPI's jsonschema."""
 
+import collections
 import concurrent.futures
 import enum
 import json
@@ -13,51 +14,15 @@ import openai
 import pydantic
 import pytest
 
+from random_schemas import random_schema
 from tessera_server import TesseraServer
 
 MODEL = "tessera-tiny"
 SMOLLM2 = pathlib.Path(os.environ.get("XDG_CACHE_HOME", pathlib.Path.home() / ".cache"),
                        "tessera/SmolLM2-135M-Instruct.Q4_1.gguf")
+MAX_TOKENS = 300
+AT_ONCE = 64  # answers of the long tests
 CHAT = [{"role": "user", "content": "Tell me a story about a dog, as JSON."}]
-
-
-def random_schema(rng, depth=0):
-    """A schema of the keywords that the server takes."""
-    kinds = ["string", "integer", "number", "boolean", "null", "enum", "const", "format", "pattern"]
-    if depth < 3:
-        kinds += ["object"] * 4 + ["array"] * 3 + ["anyOf"] * 2 + ["types"]
-    kind = rng.choice(kinds) if depth else rng.choice(["object", "object", "array"])
-    sub = lambda: random_schema(rng, depth + 1)
-    if kind == "string":
-        low = rng.randint(0, 3)
-        return {"type": "string"} | rng.choice(
-            [{}, {"minLength": low}, {"minLength": low, "maxLength": low + rng.randint(0, 6)}])
-    if kind in ("integer", "number"):
-        low = rng.randint(-50, 50)
-        return {"type": kind} | rng.choice(
-            [{}, {"minimum": low}, {"maximum": low}, {"exclusiveMinimum": low},
-             {"minimum": low, "maximum": low + rng.randint(1, 400)}])
-    if kind == "enum":
-        return {"enum": rng.sample(["a", "b\"c", "d\\e", "ü", 5, -1.5, True, None, [1, "x"], {"k": 0}], 3)}
-    if kind == "const":
-        return {"const": rng.choice(["x", 17, False, None, ["y"]])}
-    if kind == "format":
-        return {"type": "string", "format": rng.choice(["date", "date-time", "time", "uuid", "ipv4", "email"])}
-    if kind == "pattern":
-        return {"type": "string", "pattern": rng.choice(["^[a-z]{2,4}$", "^(ab|c)+$", "^\\d{3}-[xy]$", "^.{1,3}$"])}
-    if kind == "object":
-        names = rng.sample(["name", "age", "größe", "a b", "x\"y", "list", "next"], rng.randint(0, 4))
-        schema = {"type": "object", "properties": {name: sub() for name in names},
-                  "required": [name for name in names if rng.random() < 0.6]}
-        if rng.random() < 0.2:
-            return {"type": "object", "required": names[:2], "additionalProperties": {"type": "integer"}}
-        return schema | rng.choice([{}, {"additionalProperties": False}, {"additionalProperties": {"type": "null"}}])
-    if kind == "array":
-        low = rng.randint(0, 2)
-        return {"type": "array", "items": sub()} | rng.choice([{}, {"minItems": low, "maxItems": low + rng.randint(0, 2)}])
-    if kind == "anyOf":
-        return {"anyOf": [sub() for _ in range(rng.randint(1, 3))]}
-    return {"type": rng.sample(["string", "integer", "null", "boolean"], 2)}
 
 
 def answer_validates(client, seed, model):
@@ -65,7 +30,7 @@ def answer_validates(client, seed, model):
     schema = random_schema(random.Random(seed))
     try:
         choice = client.chat.completions.create(
-            model=model, messages=CHAT, temperature=1.5, seed=seed, max_tokens=400,
+            model=model, messages=CHAT, temperature=1.5, seed=seed, max_tokens=MAX_TOKENS,
             response_format={"type": "json_schema",
                              "json_schema": {"name": "x", "strict": True, "schema": schema}}).choices[0]
     except openai.BadRequestError as error:
@@ -81,34 +46,41 @@ def answer_validates(client, seed, model):
     return "valid"
 
 
-def counts(client, seeds, model=MODEL):
-    with concurrent.futures.ThreadPoolExecutor(8) as pool:
-        found = list(pool.map(lambda seed: answer_validates(client, seed, model), seeds))
-    return {kind: found.count(kind) for kind in ("valid", "truncated", "refused")}
+def answer_schemas(client, wanted, model=MODEL, at_once=8):
+    """Draws schemas until a grammar has ended `wanted` answers. Returns how many answers are of each kind."""
+    found = collections.Counter()
+    with concurrent.futures.ThreadPoolExecutor(at_once) as pool:
+        for first in range(0, 10 * wanted, 4 * at_once):
+            seeds = range(first, first + 4 * at_once)
+            found.update(pool.map(lambda seed: answer_validates(client, seed, model), seeds))
+            if found["valid"] >= wanted:
+                break
+    print(dict(found))
+    assert found["valid"] >= wanted
+    assert found["refused"] <= wanted / 20  # a busy machine takes too long to compile one at times
+    return found
 
 
 def test_a_few_random_schemas(client):
-    found = counts(client, range(25))
-    print(found)
-    assert found["valid"] >= 8
+    answer_schemas(client, 20)
 
 
+# tests/server/clients/random_schemas.py draws from what the server takes. Results stand in
+# docs/measurements/2026-11-23-constrained-decoding.md.
 @pytest.mark.long
-def test_a_thousand_random_schemas(client):
-    found = counts(client, range(1000))
-    print(found)
-    assert found["valid"] >= 300
+def test_a_thousand_random_schemas():
+    with TesseraServer("--max-sequences", str(AT_ONCE)) as server:
+        client = openai.OpenAI(base_url=server.http + "/v1", api_key="none", max_retries=0, timeout=1200)
+        answer_schemas(client, 1000, at_once=AT_ONCE)
 
 
 @pytest.mark.long
 def test_a_thousand_random_schemas_with_a_large_vocabulary():
     if not SMOLLM2.exists():
         pytest.skip(f"{SMOLLM2} is not there: deploy/smollm2.sh")
-    with TesseraServer("--model", str(SMOLLM2), "--context", "1024") as server:
+    with TesseraServer("--model", str(SMOLLM2), "--context", "1024", "--max-sequences", str(AT_ONCE)) as server:
         client = openai.OpenAI(base_url=server.http + "/v1", api_key="none", max_retries=0, timeout=1200)
-        found = counts(client, range(1000), SMOLLM2.stem)
-    print(found)
-    assert found["valid"] >= 300
+        answer_schemas(client, 1000, SMOLLM2.stem, AT_ONCE)
 
 
 def test_pydantic_models_are_parsed(client):
