@@ -13,7 +13,7 @@
 ARG BASE=debian:12-slim
 ARG PACKAGES=compiled
 
-FROM ${BASE} AS compiled
+FROM ${BASE} AS build
 ARG PRESET=release
 ARG CUDA_ARCHITECTURES=
 ARG COMMIT=
@@ -33,20 +33,24 @@ RUN --mount=type=cache,target=/root/.cache/ccache rm -rf build/packages \
     && case "$PRESET" in cuda) cmake --build --preset "$PRESET" --target tessera_cuda_library ;; esac \
     && sh deploy/release.sh --image "build/$PRESET" build/packages
 
+# The stages that PACKAGES chooses hold a package alone: buildah writes an image of the one that the last stage needs.
+FROM scratch AS compiled
+COPY --from=build /src/build/packages /packages
+
 FROM scratch AS given
-COPY build/packages /src/build/packages
+COPY build/packages /packages
 
 FROM ${PACKAGES} AS packages
 
 FROM ${BASE}
-COPY --from=packages /src/build/packages/*.deb /tmp/packages/
-COPY deploy/package/sbom.sh /tmp/packages/
 # The bill of materials has all packages of the image, and what is compiled into the programs.
-RUN apt-get update -qq \
-    && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends /tmp/packages/*.deb mpich tini \
+RUN --mount=type=bind,from=packages,source=/packages,target=/packages \
+    --mount=type=bind,source=deploy/package/sbom.sh,target=/sbom.sh \
+    apt-get update -qq \
+    && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends /packages/*.deb mpich tini \
     && { dpkg-query -W -f 'deb ${Package} ${Version}\n'; grep -v ' linked$' /usr/share/doc/tessera/components; } \
-       | sh /tmp/packages/sbom.sh "$(dpkg-query -W -f '${Version}' tessera)" > /usr/share/doc/tessera/image.spdx.json \
-    && rm -rf /tmp/packages /var/lib/apt/lists/* /var/cache/apt/* \
+       | sh /sbom.sh "$(dpkg-query -W -f '${Version}' tessera)" > /usr/share/doc/tessera/image.spdx.json \
+    && rm -rf /var/lib/apt/lists/* /var/cache/apt/* \
     && ln -s /usr/share/tessera /models \
     && useradd --system --uid 10001 --no-create-home tessera
 USER 10001

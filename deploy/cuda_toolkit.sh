@@ -29,7 +29,9 @@ if [ -z "$(find_nvcc)" ]; then
   done
   nccl=$(dirname "$(dirname "$lib")")/nccl
   if [ -d "$nccl" ]; then
-    ln -sf "$nccl/lib/libnccl.so.2" "$lib/libnccl.so"
+    # A program that is linked looks for the library beside this one.
+    ln -sf "$nccl/lib/libnccl.so.2" "$lib/"
+    ln -sf libnccl.so.2 "$lib/libnccl.so"
     ln -sf "$nccl/include/nccl.h" "$(dirname "$lib")/include/"
   fi
   [ -e "${lib}64" ] || ln -s lib "${lib}64"

@@ -4,7 +4,6 @@ import re
 import shlex
 import subprocess
 
-import pytest
 import yaml
 
 from chart import HELM, ROOT, SERVER
@@ -36,15 +35,10 @@ def test_names_in_kubectl_commands_are_those_of_the_chart():
 def test_the_plan_is_what_the_server_prints():
     (command,) = [line for line in COMMANDS if " --plan " in line]
     _, *arguments = shlex.split(command)
-    printed = subprocess.run([SERVER, *arguments], cwd=ROOT, text=True, capture_output=True, check=True).stdout
+    printed = subprocess.run([SERVER, *arguments, "--threads", "4"], cwd=ROOT, text=True, capture_output=True,
+                             check=True).stdout
     written = re.search(r"^```\n(\d+ sequences.*?)^```", TEXT, re.MULTILINE | re.DOTALL)[1]
-    lines = dict(zip(written.splitlines(), printed.splitlines()))
-    assert len(lines) == 7
-    for line, expected in lines.items():
-        assert re.sub(r"\d+", "", line) == re.sub(r"\d+", "", expected)
-        # A thread more or less is a few kilobytes.
-        assert list(map(int, re.findall(r"\b\d+\b", line))) == pytest.approx(
-            list(map(int, re.findall(r"\b\d+\b", expected))), rel=0.001), line
+    assert printed.startswith(written)
 
 
 def test_the_adapter_serves_the_metrics_that_the_autoscaler_asks_for():
