@@ -58,8 +58,8 @@ std::vector<AttentionCase> attention_sizes(const Shape& shape) {
 }
 
 // Decode is also timed as under a policy with scores: attention stores weights, and kv_score
-// follows. Cases with shared pages are also timed with a separate read by each sequence, the longest
-// context also with tiles selected by key bounds.
+// follows. Cases with shared pages are also timed with a separate read by each sequence, the
+// longest context also with tiles selected by key bounds.
 enum class Way { each_alone, usual, scored, quarter, eighth };
 
 // Returns: tiles of a row for each one that is read.

@@ -18,8 +18,8 @@ namespace tessera {
 //
 //   [ codes of the upper bounds (head_dim) | codes of the lower bounds (head_dim) | slack ]
 //
-// A bound is zero + step * code, rounded outward. The lowest bits of the first 32 codes are those of
-// two bfloat16: zero, then step, the lowest bit of each first. A code that would need the other
+// A bound is zero + step * code, rounded outward. The lowest bits of the first 32 codes are those
+// of two bfloat16: zero, then step, the lowest bit of each first. A code that would need the other
 // lowest bit is one further outward, so codes are used as they are.
 constexpr int64_t key_bound_bytes(int32_t head_dim) {
   return round_up(2 * head_dim, KvPageLayout::kByteMultiple);

@@ -1,5 +1,5 @@
-// Generated tokens that read selected pages, through the engine. Runs a real transformer with random
-// weights.
+// Generated tokens that read selected pages, through the engine. Runs a real transformer with
+// random weights.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

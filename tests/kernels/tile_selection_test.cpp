@@ -36,8 +36,8 @@ struct SelectionShape {
   }
 };
 
-// Sequences of one layer, the first that selects. Slot 0 has `tokens` tokens with random keys, of which the first channels
-// are large; slot 1 is empty.
+// Sequences of the first layer that selects. Slot 0 has `tokens` tokens with random keys, of which
+// the first channels are large; slot 1 is empty.
 class SelectionWorld {
  public:
   SelectionWorld(const SelectionShape& shape, CpuIsa isa, int32_t threads = 1)
@@ -207,9 +207,18 @@ class SelectionWorld {
   KvArena& arena() { return *arena_; }
   const Backend& backend() const { return backend_; }
   Stream stream() { return pool_.stream(); }
+  // Returns: the span of the last token of slot 0.
+  SequenceSpan last(int32_t read_tiles) const {
+    SequenceSpan span;
+    span.count = 1;
+    span.context = shape_.tokens - 1;
+    span.prompt = 1;
+    span.read_tiles = read_tiles;
+    return span;
+  }
 
  private:
-  // Of pages that begin at tiles: those of fewer than 64 tokens, or of 64.
+  // Requires: each page is in one tile.
   double bound_of_tile(int64_t row, int32_t kv_head, int32_t tile) const {
     const KvPagesView pages = arena_->view();
     const KvPageLayout& layout = pages.layouts[0];
@@ -335,13 +344,8 @@ TEST_P(TileSelectionTest, DoesNotDependOnTheBatch) {
     SelectionWorld world(shape, GetParam(), 3);
     world.store(300);
     const std::vector<float> alone = world.attend(0, shape.tokens, 6);
-    SequenceSpan few;
-    few.count = 1;
-    few.context = shape.tokens - 1;
-    few.prompt = 1;
-    few.read_tiles = 6;
-    SequenceSpan all = few;
-    all.read_tiles = 0;
+    const SequenceSpan all = world.last(0);
+    const SequenceSpan few = world.last(6);
     const std::vector<float> together = world.attend({all, few, all, few});
     const auto part = [&](size_t i) {
       return std::vector<float>(together.begin() + static_cast<int64_t>(i * alone.size()),
@@ -386,15 +390,10 @@ TEST_P(TileSelectionTest, FindsTheAttentionOfPlantedKeysAt32ThousandTokens) {
       }
     }
     world.store(4096);
-    SequenceSpan span;
-    span.count = 1;
-    span.context = shape.tokens - 1;
-    span.prompt = 1;
     std::vector<float> all(4), read(4);
-    world.attend({span}, kLayer, &all);
+    world.attend({world.last(0)}, kLayer, &all);
     for (const int32_t part : {4, 8}) {
-      span.read_tiles = 512 / part;
-      world.attend({span}, kLayer, &read);
+      world.attend({world.last(512 / part)}, kLayer, &read);
       double found = 0;  // mean over the heads
       for (size_t head = 0; head < 4; ++head) {
         found += std::exp(double{read[head]} - all[head]) / 4;
@@ -423,13 +422,8 @@ TEST_P(TileSelectionTest, ReadsEverythingInTheFirstLayers) {
       std::memcpy(pool.pages.residual(to), pool.pages.residual(from),
                   static_cast<size_t>(pool.pages.residual_layout.page_bytes));
     }
-    SequenceSpan span;
-    span.count = 1;
-    span.context = shape.tokens - 1;
-    span.prompt = 1;
-    span.read_tiles = 5;
-    EXPECT_EQ(world.attend({span}, layer), world.attend(0, shape.tokens, 0)) << layer;
-    EXPECT_NE(world.attend({span}, kLayer), world.attend(0, shape.tokens, 0));
+    EXPECT_EQ(world.attend({world.last(5)}, layer), world.attend({world.last(0)})) << layer;
+    EXPECT_NE(world.attend({world.last(5)}), world.attend({world.last(0)}));
   }
 }
 

@@ -13,10 +13,10 @@ namespace tessera {
 // As BoundDots::multiply (kernels/cpu/tiles/bound_dots.h).
 using BoundDotOp = int32_t (*)(const uint8_t* codes, const int16_t* factors, int32_t count);
 
-// The queries of one KV head, to be multiplied by the key bounds of pages (kernels/kv/key_bounds.h).
-// The sum of their positive channels is a factor of the codes of upper bounds, that of their
-// negative ones of lower bounds. Factors are rounded up, so that products with codes, which are not
-// negative, only grow.
+// The queries of one KV head, to be multiplied by the key bounds of pages
+// (kernels/kv/key_bounds.h). The sum of their positive channels is a factor of the codes of upper
+// bounds, that of their negative ones of lower bounds. Factors are rounded up, so that products
+// with codes, which are not negative, only grow.
 class BoundQuery {
  public:
   // queries: [heads, head_dim].
