@@ -337,7 +337,6 @@ TEST_P(TileSelectionTest, ReadsEverythingWithAllTilesInAPromptAndBelowTheNumber)
   EXPECT_NE(world.attend(0, shape.tokens, 5), all);
 }
 
-// Pages of 32 and of 64 tokens have other bounds, so other tiles may be chosen.
 TEST_P(TileSelectionTest, DoesNotDependOnTheBatch) {
   for (const int32_t page_tokens : {32, 64, 96}) {
     const SelectionShape shape{.page_tokens = page_tokens, .seed = 8};
