@@ -11,7 +11,7 @@ namespace tessera {
 // Bounds of a page's keys: for each channel a number that no key of the page exceeds, and one that
 // none is below. The largest product of a query with a key of the page is then at most the sum of
 // the larger products with these two: "Quest: Query-Aware Sparsity for Efficient Long-Context LLM
-// Inference" (2024), section 3.3. Attention reads the pages with the largest such sums.
+// Inference" (2024), section 3. Attention reads the pages with the largest such sums.
 //
 // They are the last bytes of a page in an arena with KvArenaShape::key_bounds, behind the layout of
 // the page's format. Every op that copies a page copies them.
