@@ -4,6 +4,7 @@
 #include <cstdlib>
 
 #include "kernels/kv/key_bounds.h"
+#include "kernels/kv/whole_layers.h"
 
 namespace tessera {
 namespace {
@@ -282,7 +283,7 @@ template <class Args>
 KvRow seen_closed(const Args& args, const SequenceSpan& span, int32_t head, int32_t group) {
   const KvRow& row = args.pages.rows[args.pages.row_index(span.slot, args.layer, head)];
   const KvRow seen{row.high - (span.closed_after() - group) * kKvGroup, row.low};
-  if (!span.selects()) {
+  if (!span.selects() || args.layer < kWholeLayers) {
     return seen;
   }
   const int32_t read = std::min(seen.high + seen.low, span.read_tiles * kAttentionTile);
@@ -291,7 +292,7 @@ KvRow seen_closed(const Args& args, const SequenceSpan& span, int32_t head, int3
 
 // Returns: bytes of the key bounds by which a query selects tiles, of one row.
 int64_t bound_bytes(const AttentionArgs& args, const SequenceSpan& span, int32_t head) {
-  if (!span.selects()) {
+  if (!span.selects() || args.layer < kWholeLayers) {
     return 0;
   }
   const KvPagesView& pages = args.pages;

@@ -5,6 +5,7 @@
 #include "bench/cycled_memory.h"
 #include "bench/ops/kv_copies.h"
 #include "bench/ops/ops.h"
+#include "kernels/kv/whole_layers.h"
 
 namespace tessera::bench {
 namespace {
@@ -57,8 +58,8 @@ std::vector<AttentionCase> attention_sizes(const Shape& shape) {
 }
 
 // Decode is also timed as under a policy with scores: attention stores weights, and kv_score
-// follows. Cases with shared pages are also timed with a separate read by each sequence, the longest
-// context also with tiles selected by key bounds.
+// follows. Cases with shared pages are also timed with a separate read by each sequence, the
+// longest context also with tiles selected by key bounds.
 enum class Way { each_alone, usual, scored, quarter, eighth };
 
 // Returns: tiles of a row for each one that is read.
@@ -147,7 +148,8 @@ class AttentionStep {
     return {.queries = {rows_.operand<float>(copy, 0), rows(), width_, width_},
             .sequences = spans_,
             .pages = kv_.view(),
-            .layer = static_cast<int32_t>(copy),
+            .layer = part_ > 1 ? std::max(static_cast<int32_t>(copy), kWholeLayers)
+                               : static_cast<int32_t>(copy),
             .query_heads = query_heads(),
             .scale = 1 / std::sqrt(static_cast<float>(head_dim_)),
             .dense = dense_.span(),

@@ -93,8 +93,8 @@ void KvCopies::fill(const Backend& backend) {
                  std::vector<std::byte>(sizeof(KvTokenScore)));
 }
 
-// Keeps the lowest bits, which may be those of the scale, and the highest, so that upper bounds stay
-// above lower ones.
+// Keeps the lowest bits, which may be those of the scale, and the highest, so that upper bounds
+// stay above lower ones.
 void KvCopies::fill_key_bounds() {
   const KvPagesView pages = view();
   std::mt19937 random(1);

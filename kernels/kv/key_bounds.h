@@ -11,15 +11,15 @@ namespace tessera {
 // Bounds of a page's keys: for each channel a number that no key of the page exceeds, and one that
 // none is below. The largest product of a query with a key of the page is then at most the sum of
 // the larger products with these two: "Quest: Query-Aware Sparsity for Efficient Long-Context LLM
-// Inference" (2024), section 3.3. Attention reads the pages with the largest such sums.
+// Inference" (2024), section 3. Attention reads the pages with the largest such sums.
 //
 // They are the last bytes of a page in an arena with KvArenaShape::key_bounds, behind the layout of
 // the page's format. Every op that copies a page copies them.
 //
 //   [ codes of the upper bounds (head_dim) | codes of the lower bounds (head_dim) | slack ]
 //
-// A bound is zero + step * code, rounded outward. The lowest bits of the first 32 codes are those of
-// two bfloat16: zero, then step, the lowest bit of each first. A code that would need the other
+// A bound is zero + step * code, rounded outward. The lowest bits of the first 32 codes are those
+// of two bfloat16: zero, then step, the lowest bit of each first. A code that would need the other
 // lowest bit is one further outward, so codes are used as they are.
 constexpr int64_t key_bound_bytes(int32_t head_dim) {
   return round_up(2 * head_dim, KvPageLayout::kByteMultiple);

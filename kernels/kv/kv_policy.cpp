@@ -149,8 +149,8 @@ constexpr KvPolicy kvzip(float keep_share) {
   return policy;
 }
 
-// Quest (2024). The paper reads a number of tokens and leaves the first two layers whole; here it is
-// a share, of all layers. A page of 16 tokens has bounds there, a page of any size here.
+// Quest (2024). The paper reads a number of tokens; here it is a share. A page of 16 tokens has
+// bounds there, a page of any size here.
 constexpr KvPolicy quest() {
   KvPolicy policy;
   policy.high = kKvK8V4;

@@ -108,7 +108,8 @@ struct KvPolicy {
     if (!selects()) {
       return 0;
     }
-    const double share = double{read_share} * (context / kAttentionTile);
+    const int32_t stored = context / kAttentionTile;
+    const double share = double{read_share} * stored;
     const auto whole = static_cast<int32_t>(share);
     const int32_t tiles = whole + (whole < share ? 1 : 0);
     const int32_t least = read_tokens / kAttentionTile;

@@ -109,11 +109,11 @@ struct KvStoreArgs {
 // threads, or on the rest of the batch. The query heads of a KV head share one pass over its keys
 // and values.
 //
-// A query of a span that selects() reads `read_tiles` tiles of each row's closed tokens (Quest,
-// kernels/kv/key_bounds.h), as if the row had no others: the first and the last tile of each tier,
-// and those in which a key may have the largest product with one of the KV head's queries. A tile's
-// bound is the largest of its pages and of the query heads. Equal bounds: the earlier tile. The
-// choice therefore depends on the capacity of pages too.
+// A query of a span that selects() reads `read_tiles` tiles of each row's closed tokens, as if the
+// row had no others (Quest, kernels/kv/key_bounds.h; not in the first kWholeLayers layers): the
+// first and the last tile of each tier, and those of the largest bounds. A tile's bound is the
+// largest of its pages' bounds on the sum of the KV head's queries' products with a key. Equal
+// bounds: the earlier tile. The choice therefore depends on the capacity of pages too.
 //
 // Page-table rows of several sequences may begin with the same pages (prefix blocks, forks). If
 // these sequences have one new token each, a backend may read such pages once for all of them. The

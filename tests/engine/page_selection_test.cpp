@@ -1,5 +1,5 @@
-// Generated tokens that read selected pages, through the engine. Runs a real transformer with random
-// weights.
+// Generated tokens that read selected pages, through the engine. Runs a real transformer with
+// random weights.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,6 +8,7 @@
 
 #include "engine/engine.h"
 #include "kernels/cpu/threads/thread_pool.h"
+#include "kernels/kv/whole_layers.h"
 #include "models/random_checkpoint.h"
 #include "tests/engine/kv_memory.h"
 #include "tests/engine/recording_sink.h"
@@ -39,8 +40,15 @@ class PageSelection : public testing::Test {
  protected:
   static constexpr int32_t kSelectedContext = 700;
 
+  // The first two layers read everything, the other two select.
+  static ModelConfig model() {
+    ModelConfig config = small_model(kSelectedContext);
+    config.layers = kWholeLayers + 2;
+    return config;
+  }
+
   void SetUp() override {
-    ASSERT_TRUE(write_random_checkpoint(directory_.path(), small_model(kSelectedContext), 5).ok());
+    ASSERT_TRUE(write_random_checkpoint(directory_.path(), model(), 5).ok());
   }
 
   struct Shape {
@@ -61,7 +69,7 @@ class PageSelection : public testing::Test {
     options.kv_ladder = std::vector<KvFormat>{};
     options.prefix_cache = shape.cache;
     if (shape.scarce) {
-      const KvCacheOptions kv = kv_cache_options(options, small_model(kSelectedContext));
+      const KvCacheOptions kv = kv_cache_options(options, model());
       options.kv_bytes = kv_memory(kv, context_row_pages(kv));
     }
     auto model = Transformer::load(

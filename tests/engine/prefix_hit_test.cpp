@@ -9,6 +9,7 @@
 
 #include "engine/engine.h"
 #include "kernels/cpu/threads/thread_pool.h"
+#include "kernels/kv/whole_layers.h"
 #include "models/random_checkpoint.h"
 #include "tests/engine/recording_sink.h"
 #include "tests/engine/small_model.h"
@@ -175,9 +176,10 @@ TEST_P(PrefixHit, GoesOnWithWhatWasGenerated) {
   EXPECT_GE(cached, block);
 }
 
-// Reads four of up to six closed groups.
+// Reads four of up to six closed groups, in the last layer.
 Numbers selecting() {
-  Numbers numbers{"k8v4_quest", *find_kv_preset("k8v4-quest")};
+  Numbers numbers{"k8v4_quest", *find_kv_preset("k8v4-quest"), "LlamaForCausalLM",
+                  [](ModelConfig& config) { config.layers = kWholeLayers + 1; }};
   numbers.kv.policy.read_tokens = kMinReadTokens;
   return numbers;
 }

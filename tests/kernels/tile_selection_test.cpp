@@ -8,15 +8,18 @@
 #include <numeric>
 #include <set>
 
-#include "kernels/cpu/attention/bound_queries.h"
+#include "kernels/cpu/attention/bound_query.h"
 #include "kernels/cpu/pages/key_bounds.h"
 #include "kernels/cpu/pages/page_codec.h"
 #include "kernels/cpu/tiles/bound_dots.h"
+#include "kernels/kv/whole_layers.h"
 #include "tests/kernels/isas.h"
 #include "tests/kernels/kv_sequences.h"
 
 namespace tessera {
 namespace {
+
+constexpr int32_t kLayer = kWholeLayers;
 
 struct SelectionShape {
   KvFormat format = kKvK8V4;
@@ -33,8 +36,8 @@ struct SelectionShape {
   }
 };
 
-// Sequences of one layer. Slot 0 has `tokens` tokens with random keys, of which the first channels
-// are large; slot 1 is empty.
+// Sequences of the first layer that selects. Slot 0 has `tokens` tokens with random keys, of which
+// the first channels are large; slot 1 is empty.
 class SelectionWorld {
  public:
   SelectionWorld(const SelectionShape& shape, CpuIsa isa, int32_t threads = 1)
@@ -42,7 +45,7 @@ class SelectionWorld {
     KvArenaShape arena{.formats = {shape.format, kKvK4V2},
                        .head_dim = shape.head_dim,
                        .slots = 2,
-                       .layers = 1,
+                       .layers = kWholeLayers + 1,
                        .kv_heads = shape.kv_heads,
                        .context = shape.tokens + kKvGroup};
     if (shape.format == kKvF32) {
@@ -75,13 +78,21 @@ class SelectionWorld {
     return std::lcm(std::lcm(kKvGroup, low.capacity), shape_.page_tokens);
   }
 
-  // Stores the first tokens of slot 0, in chunks.
-  void store(int32_t chunk) { store(0, shape_.tokens, chunk); }
-  void store(int32_t from, int32_t to, int32_t chunk) {
-    for (int32_t at = from; at < to; at += chunk) {
-      const int32_t count = std::min(chunk, to - at);
+  // Stores the tokens of slot 0, in chunks. Earlier layers have as many, all zeros.
+  void store(int32_t chunk) {
+    for (int32_t at = 0; at < shape_.tokens; at += chunk) {
+      const int32_t count = std::min(chunk, shape_.tokens - at);
       store_step(backend_, pool_, *arena_,
-                 {{0, at, count, &keys_[at * kv_cols()], &values_[at * kv_cols()], {0, 0}}}, 0);
+                 {{0,
+                   at,
+                   count,
+                   &keys_[static_cast<size_t>(at * kv_cols())],
+                   &values_[static_cast<size_t>(at * kv_cols())],
+                   {0, 0}}},
+                 kLayer);
+      const KvPagesView pages = arena_->view();
+      const KvRow counts = pages.rows[pages.row_index(0, kLayer, 0)];
+      std::fill_n(pages.rows, kLayer * shape_.kv_heads, counts);
     }
   }
 
@@ -95,7 +106,8 @@ class SelectionWorld {
                     .prompt = prompt,
                     .read_tiles = read_tiles}});
   }
-  std::vector<float> attend(std::vector<SequenceSpan> spans) {
+  std::vector<float> attend(std::vector<SequenceSpan> spans, int32_t layer = kLayer,
+                            std::vector<float>* log_sums = nullptr) {
     const auto rows = static_cast<int32_t>(spans.size());
     std::vector<float> queries;
     for (int32_t i = 0; i < rows; ++i) {
@@ -106,16 +118,20 @@ class SelectionWorld {
     std::vector<float> out(queries.size());
     std::vector<std::byte> scratch(static_cast<size_t>(backend_.attention_scratch_bytes(
         {rows, rows, shape_.tokens, true}, query_heads(), shape_.head_dim)));
-    backend_.attention({.queries = {queries.data(), rows, cols, cols},
-                        .sequences = spans,
-                        .pages = arena_->view(),
-                        .query_heads = query_heads(),
-                        .scale = scale(),
-                        .dense = {},
-                        .out = {out.data(), rows, cols, cols},
-                        .log_sums = {},
-                        .scratch = scratch},
-                       pool_.stream());
+    backend_.attention(
+        {.queries = {queries.data(), rows, cols, cols},
+         .sequences = spans,
+         .pages = arena_->view(),
+         .layer = layer,
+         .query_heads = query_heads(),
+         .scale = scale(),
+         .dense = {},
+         .out = {out.data(), rows, cols, cols},
+         .log_sums = log_sums == nullptr
+                         ? MatrixView<float>{}
+                         : MatrixView<float>{log_sums->data(), rows, query_heads(), query_heads()},
+         .scratch = scratch},
+        pool_.stream());
     return out;
   }
 
@@ -124,8 +140,8 @@ class SelectionWorld {
   void keep_tiles(const std::vector<std::set<int32_t>>& chosen) {
     const KvPool pool = arena_->pool();
     for (int32_t head = 0; head < shape_.kv_heads; ++head) {
-      const int64_t from = pool.pages.row_index(0, 0, head);
-      const int64_t to = pool.pages.row_index(1, 0, head);
+      const int64_t from = pool.pages.row_index(0, kLayer, head);
+      const int64_t to = pool.pages.row_index(1, kLayer, head);
       int32_t entry = 0;
       for (const int32_t tile : chosen[static_cast<size_t>(head)]) {
         pool.tables[to * pool.pages.row_pages + entry++] = pool.pages.table(from)[tile];
@@ -142,7 +158,7 @@ class SelectionWorld {
     const KvPagesView pages = arena_->view();
     std::vector<std::set<int32_t>> all;
     for (int32_t head = 0; head < shape_.kv_heads; ++head) {
-      const int64_t row = pages.row_index(0, 0, head);
+      const int64_t row = pages.row_index(0, kLayer, head);
       const int32_t tiles = pages.rows[row].high / kAttentionTile;
       std::vector<std::pair<double, int32_t>> ranked;
       for (int32_t tile = 1; tile + 1 < tiles; ++tile) {
@@ -162,7 +178,7 @@ class SelectionWorld {
   void expect_bounds_hold(int32_t slot, KvTiers tiers) {
     const KvPagesView pages = arena_->view();
     for (int32_t head = 0; head < shape_.kv_heads; ++head) {
-      const int64_t row = pages.row_index(slot, 0, head);
+      const int64_t row = pages.row_index(slot, kLayer, head);
       for (const bool high : {true, false}) {
         const KvPageLayout& layout = pages.layouts[high ? tiers.high : tiers.low];
         const int32_t tokens = high ? pages.rows[row].high : pages.rows[row].low;
@@ -191,9 +207,18 @@ class SelectionWorld {
   KvArena& arena() { return *arena_; }
   const Backend& backend() const { return backend_; }
   Stream stream() { return pool_.stream(); }
+  // Returns: the span of the last token of slot 0.
+  SequenceSpan last(int32_t read_tiles) const {
+    SequenceSpan span;
+    span.count = 1;
+    span.context = shape_.tokens - 1;
+    span.prompt = 1;
+    span.read_tiles = read_tiles;
+    return span;
+  }
 
  private:
-  // Of pages that begin at tiles: those of fewer than 64 tokens, or of 64.
+  // Requires: each page is in one tile.
   double bound_of_tile(int64_t row, int32_t kv_head, int32_t tile) const {
     const KvPagesView pages = arena_->view();
     const KvPageLayout& layout = pages.layouts[0];
@@ -203,17 +228,17 @@ class SelectionWorld {
       const std::byte* page = pages.page(pages.table(row)[first / layout.capacity]);
       const std::byte* codes = key_bounds(pages, const_cast<std::byte*>(page));
       const BoundScale scale = bound_scale(codes);
+      double sum = 0;
       for (int32_t h = 0; h < shape_.gqa_ratio; ++h) {
         const float* q = query(kv_head * shape_.gqa_ratio + h);
-        double sum = 0;
         for (int32_t c = 0; c < shape_.head_dim; ++c) {
           const auto bound = [&](int32_t at) {
             return double{scale.zero} + double{scale.step} * static_cast<uint8_t>(codes[at]);
           };
           sum += std::max(q[c] * bound(c), q[c] * bound(shape_.head_dim + c));
         }
-        largest = std::max(largest, sum);
       }
+      largest = std::max(largest, sum);
     }
     return largest;
   }
@@ -221,7 +246,6 @@ class SelectionWorld {
   void expect_bounds_hold(const KvPageLayout& layout, std::byte* page, int32_t tokens) {
     const std::byte* codes = key_bounds(arena_->view(), page);
     const BoundScale scale = bound_scale(codes);
-    BoundQueries bound_queries(shape_.head_dim);
     const std::vector<float> some = random_floats(random_, 4 * shape_.head_dim, 3.0f);
     std::vector<float> k(static_cast<size_t>(shape_.head_dim));
     for (int32_t token = 0; token < tokens; ++token) {
@@ -233,18 +257,16 @@ class SelectionWorld {
         ASSERT_LE(k[static_cast<size_t>(c)], bound(c)) << shape_.text();
         ASSERT_GE(k[static_cast<size_t>(c)], bound(shape_.head_dim + c)) << shape_.text();
       }
-      for (int32_t h = 0; h < 4; ++h) {
-        bound_queries.load(&some[static_cast<size_t>(h * shape_.head_dim)], 1);
-        double dot = 0;
+      for (const int32_t heads : {1, 4}) {
+        double dots = 0;
         double size = 0;
-        for (int32_t c = 0; c < shape_.head_dim; ++c) {
-          const double product = double{some[static_cast<size_t>(h * shape_.head_dim + c)]} *
-                                 k[static_cast<size_t>(c)];
-          dot += product;
+        for (size_t i = 0; i < static_cast<size_t>(heads * shape_.head_dim); ++i) {
+          const double product = double{some[i]} * k[i % k.size()];
+          dots += product;
           size += std::abs(product);
         }
-        ASSERT_GE(bound_queries.bound(codes, BoundDots<ScalarDots>::multiply),
-                  dot - 1e-5 * size)
+        const BoundQuery query(some.data(), heads, shape_.head_dim);
+        ASSERT_GE(query.bound(codes, BoundDots<ScalarDots>::multiply), dots - 1e-5 * size)
             << shape_.text();
       }
     }
@@ -315,20 +337,14 @@ TEST_P(TileSelectionTest, ReadsEverythingWithAllTilesInAPromptAndBelowTheNumber)
   EXPECT_NE(world.attend(0, shape.tokens, 5), all);
 }
 
-// Pages of 32 and of 64 tokens have other bounds, so other tiles may be chosen.
 TEST_P(TileSelectionTest, DoesNotDependOnTheBatch) {
   for (const int32_t page_tokens : {32, 64, 96}) {
     const SelectionShape shape{.page_tokens = page_tokens, .seed = 8};
     SelectionWorld world(shape, GetParam(), 3);
     world.store(300);
     const std::vector<float> alone = world.attend(0, shape.tokens, 6);
-    SequenceSpan few;
-    few.count = 1;
-    few.context = shape.tokens - 1;
-    few.prompt = 1;
-    few.read_tiles = 6;
-    SequenceSpan all = few;
-    all.read_tiles = 0;
+    const SequenceSpan all = world.last(0);
+    const SequenceSpan few = world.last(6);
     const std::vector<float> together = world.attend({all, few, all, few});
     const auto part = [&](size_t i) {
       return std::vector<float>(together.begin() + static_cast<int64_t>(i * alone.size()),
@@ -356,6 +372,57 @@ TEST_P(TileSelectionTest, FindsAPlantedKeyAnywhere) {
       EXPECT_NEAR(out[at], all[at], 0.05) << "token " << planted << ", channel " << c;
       EXPECT_NEAR(out[at], world.value(planted, 0)[c], 0.3) << "token " << planted;
     }
+  }
+}
+
+// A long context of noise, with four keys for each query head that take all of its attention. The
+// keys of noise have wide bounds, in which weaker keys vanish; the share of these is recorded.
+TEST_P(TileSelectionTest, FindsTheAttentionOfPlantedKeysAt32ThousandTokens) {
+  const SelectionShape shape{.kv_heads = 1, .gqa_ratio = 4, .tokens = 32768 + 7, .seed = 12};
+  for (const float strength : {0.75f, 1.5f}) {
+    SelectionWorld world(shape, GetParam());
+    std::mt19937 random(13);
+    for (int32_t i = 0; i < 16; ++i) {
+      float* const key = world.key(static_cast<int32_t>(random() % 32768), 0);
+      for (int32_t c = 0; c < shape.head_dim; ++c) {
+        key[c] = world.query(i % 4)[c] * strength;
+      }
+    }
+    world.store(4096);
+    std::vector<float> all(4), read(4);
+    world.attend({world.last(0)}, kLayer, &all);
+    for (const int32_t part : {4, 8}) {
+      world.attend({world.last(512 / part)}, kLayer, &read);
+      double found = 0;  // mean over the heads
+      for (size_t head = 0; head < 4; ++head) {
+        found += std::exp(double{read[head]} - all[head]) / 4;
+      }
+      if (strength > 1) {
+        EXPECT_GT(found, 0.99) << "1/" << part;
+      }
+      RecordProperty("found_of_" + std::to_string(strength) + "_in_1_of_" + std::to_string(part),
+                     std::to_string(found));
+    }
+  }
+}
+
+TEST_P(TileSelectionTest, ReadsEverythingInTheFirstLayers) {
+  const SelectionShape shape{.seed = 14};
+  SelectionWorld world(shape, GetParam());
+  world.store(200);
+  const KvPool pool = world.arena().pool();
+  for (int32_t layer = 0; layer < kLayer; ++layer) {  // the same pages in each layer
+    for (int32_t head = 0; head < shape.kv_heads; ++head) {
+      const int64_t from = pool.pages.row_index(0, kLayer, head);
+      const int64_t to = pool.pages.row_index(0, layer, head);
+      std::copy_n(pool.pages.table(from), pool.pages.row_pages,
+                  pool.tables + to * pool.pages.row_pages);
+      pool.pages.rows[to] = pool.pages.rows[from];
+      std::memcpy(pool.pages.residual(to), pool.pages.residual(from),
+                  static_cast<size_t>(pool.pages.residual_layout.page_bytes));
+    }
+    EXPECT_EQ(world.attend({world.last(5)}, layer), world.attend({world.last(0)})) << layer;
+    EXPECT_NE(world.attend({world.last(5)}), world.attend({world.last(0)}));
   }
 }
 
@@ -414,7 +481,8 @@ TEST_P(TileSelectionTest, WritesTheSameBoundsForAnyChunks) {
     const KvPagesView pages = world.arena().view();
     std::vector<std::byte> all;
     for (int32_t entry = 0; entry < 3; ++entry) {
-      const std::byte* codes = key_bounds(pages, pages.page(pages.table(1)[entry]));
+      const int64_t row = pages.row_index(0, kLayer, 1);
+      const std::byte* codes = key_bounds(pages, pages.page(pages.table(row)[entry]));
       all.insert(all.end(), codes, codes + 2 * shape.head_dim);
     }
     return all;

@@ -402,7 +402,7 @@ void run_attention(const AttentionKernels& kernels, const AttentionArgs& args, S
   if (selection.any()) {
     pool.parallel_for(rows, 1, [&](int64_t begin, int64_t end, int) {
       for (int64_t row = begin; row < end; ++row) {
-        selection.choose(row, kernels.bound_dots);
+        selection.choose(row, kernels.bound_dot);
       }
     });
   }

@@ -56,7 +56,7 @@ void check_attention(const AttentionArgs& args) {
     TESSERA_CHECK(
         span.read_tiles == 0 || span.count == 1 || span.context + span.count <= span.prompt,
         "attention: selected tiles need one generated token a step");
-    if (span.selects()) {
+    if (selects(args, span)) {
       check_selection(args, span);
     }
     dense += dense_groups(span);

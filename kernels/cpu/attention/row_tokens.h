@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "kernels/backend.h"
+#include "kernels/kv/whole_layers.h"
 
 namespace tessera {
 
@@ -48,6 +49,11 @@ inline RowTokens row_tokens(const AttentionArgs& args, const SequenceSpan& span,
 // Returns: the first position that a query at `position` sees.
 inline int32_t first_visible(const AttentionArgs& args, int32_t position) {
   return args.sliding_window > 0 ? std::max(0, position + 1 - args.sliding_window) : 0;
+}
+
+// Returns: true if the sequence reads selected tiles in this layer.
+inline bool selects(const AttentionArgs& args, const SequenceSpan& span) {
+  return span.selects() && args.layer >= kWholeLayers;
 }
 
 // Errors: aborts if the op cannot serve its arguments. Used by every instruction set.

@@ -74,7 +74,7 @@ bool SharedRuns::any(int64_t row) const {
 void SharedRuns::sort() {
   for (int32_t i = 0; i < static_cast<int32_t>(args_.sequences.size()); ++i) {
     const SequenceSpan& span = args_.sequences[static_cast<size_t>(i)];
-    if (span.count == 1 && !span.selects() && first_visible(args_, span.context) == 0 &&
+    if (span.count == 1 && !selects(args_, span) && first_visible(args_, span.context) == 0 &&
         !leaves_attention_weights(args_, static_cast<size_t>(i))) {
       order_[ordered_++] = i;
     }

@@ -22,11 +22,11 @@ struct SharedRun {
 
 // Shared runs of a step, found from the page tables. The same page at the same place is the same
 // tokens, shared by the prefix cache, by samples of one prompt, or by both. A sequence takes part
-// if it has one new token, reads all tiles and writes no weights for kv_score. Only the high tier is shared. Under a
-// sliding window, a sequence takes part only if it sees all its tokens. Runs are found for each
-// split separately, and a sequence is in at most one run of a split. Different splits may therefore
-// be shared by different sets of sequences. `args` and `scratch` are not owned and must outlive
-// this.
+// if it has one new token, reads all tiles and writes no weights for kv_score. Only the high tier
+// is shared. Under a sliding window, a sequence takes part only if it sees all its tokens. Runs are
+// found for each split separately, and a sequence is in at most one run of a split. Different
+// splits may therefore be shared by different sets of sequences. `args` and `scratch` are not owned
+// and must outlive this.
 class SharedRuns {
  public:
   // Returns: bytes of scratch for `sequences` sequences and rows of at most `splits` splits, a

@@ -20,9 +20,9 @@ int64_t max_tiles(int32_t context) {
 // One row's tiles and pages.
 class RowBounds {
  public:
-  RowBounds(const KvPagesView& pages, const RowTokens& row, const BoundQueries& queries,
-            BoundDotsOp multiply)
-      : pages_(pages), row_(row), queries_(queries), multiply_(multiply) {}
+  RowBounds(const KvPagesView& pages, const RowTokens& row, const BoundQuery& query,
+            BoundDotOp multiply)
+      : pages_(pages), row_(row), query_(query), multiply_(multiply) {}
 
   // Returns: the largest bound of the pages of a tile.
   float of_tile(int32_t tile) const {
@@ -59,13 +59,13 @@ class RowBounds {
     return pages_.page(page_id);
   }
   float of_page(int32_t entry) const {
-    return queries_.bound(key_bounds(pages_, page(entry)), multiply_);
+    return query_.bound(key_bounds(pages_, page(entry)), multiply_);
   }
 
   const KvPagesView& pages_;
   const RowTokens& row_;
-  const BoundQueries& queries_;
-  const BoundDotsOp multiply_;
+  const BoundQuery& query_;
+  const BoundDotOp multiply_;
 };
 
 // Marks tiles that are always read.
@@ -90,7 +90,7 @@ TileSelection::TileSelection(const AttentionArgs& args, std::byte* scratch)
     : args_(args), lists_(reinterpret_cast<int32_t*>(scratch)) {
   for (const SequenceSpan& sequence : args.sequences) {
     longest_ = std::max(longest_, sequence.context);
-    any_ = any_ || sequence.selects();
+    any_ = any_ || selects(args, sequence);
   }
 }
 
@@ -102,14 +102,14 @@ RowTokens TileSelection::tokens(int64_t row, int64_t first_dense, int32_t group)
   const SequenceSpan& sequence = span(row);
   RowTokens tokens = row_tokens(args_, sequence, first_dense,
                                 static_cast<int32_t>(row % args_.pages.kv_heads), group);
-  if (sequence.selects() && sequence.read_tiles < tokens.tiles() - 1) {
+  if (selects(args_, sequence) && sequence.read_tiles < tokens.tiles() - 1) {
     tokens.read = list(row);
     tokens.read_tiles = sequence.read_tiles;
   }
   return tokens;
 }
 
-void TileSelection::choose(int64_t row, BoundDotsOp multiply) const {
+void TileSelection::choose(int64_t row, BoundDotOp multiply) const {
   const SequenceSpan& sequence = span(row);
   const RowTokens tokens = this->tokens(row, 0, sequence.last_group());
   if (tokens.read == nullptr) {
@@ -118,21 +118,17 @@ void TileSelection::choose(int64_t row, BoundDotsOp multiply) const {
   const int32_t tiles = tokens.high_tiles() + tokens.low_tiles();
   int32_t* const chosen = list(row);
   auto* const bounds = reinterpret_cast<float*>(list(rows())) + (chosen - lists_);
-  std::fill_n(bounds, tiles, kLeast);
   const int32_t head_dim = args_.pages.head_dim;
   const int32_t heads = args_.query_heads / args_.pages.kv_heads;
-  const float* query =
+  const float* queries =
       args_.queries.row(sequence.first_row).data() + row % args_.pages.kv_heads * heads * head_dim;
-  BoundQueries queries(head_dim);
-  for (int32_t first = 0; first < heads; first += BoundQueries::kHeads) {
-    queries.load(query + int64_t{first} * head_dim, std::min(BoundQueries::kHeads, heads - first));
-    const RowBounds row_bounds(args_.pages, tokens, queries, multiply);
-    for (int32_t tile = 0; tile < tiles; ++tile) {
-      if (tile + kTilesAhead < tiles) {
-        row_bounds.fetch(tile + kTilesAhead);
-      }
-      bounds[tile] = std::max(bounds[tile], row_bounds.of_tile(tile));
+  const BoundQuery query(queries, heads, head_dim);
+  const RowBounds row_bounds(args_.pages, tokens, query, multiply);
+  for (int32_t tile = 0; tile < tiles; ++tile) {
+    if (tile + kTilesAhead < tiles) {
+      row_bounds.fetch(tile + kTilesAhead);
     }
+    bounds[tile] = row_bounds.of_tile(tile);
   }
   require_ends(tokens, bounds);
   std::iota(chosen, chosen + tiles, 0);

@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/cpu/attention/bound_queries.h"
+#include "kernels/cpu/attention/bound_query.h"
 #include "kernels/cpu/attention/row_tokens.h"
 
 namespace tessera {
@@ -22,8 +22,8 @@ class TileSelection {
   int64_t bytes() const { return any_ ? scratch_bytes(rows(), longest_) : 0; }
   int64_t rows() const { return std::ssize(args_.sequences) * args_.pages.kv_heads; }
   bool any() const { return any_; }
-  // Chooses the tiles of a row, if its sequence selects. Rows may be chosen at the same time.
-  void choose(int64_t row, BoundDotsOp multiply) const;
+  // Chooses the tiles of a row, if its sequence selects tiles. Rows may be chosen at the same time.
+  void choose(int64_t row, BoundDotOp multiply) const;
 
   // As row_tokens(), with the list of tiles. Before choose(), the list has its length alone.
   RowTokens tokens(int64_t row, int64_t first_dense, int32_t group) const;

@@ -4,22 +4,18 @@
 
 namespace tessera {
 
-// Products of queries with the codes of a page's key bounds (kernels/kv/key_bounds.h). Integers, so
-// that every instruction set has the same results.
+// Product of a query with the codes of a page's key bounds (kernels/kv/key_bounds.h). Integers, so
+// that every instruction set has the same result.
 template <class Lanes>
 struct BoundDots {
-  // codes: [count]; factors: [heads, count]; dots: [heads].
-  // Requires: the magnitudes of a head's factors, times 255, add up to less than 2^31; count is a
-  // multiple of 16, except for scalar lanes.
-  static void multiply(const uint8_t* codes, const int16_t* factors, int32_t count, int32_t heads,
-                       int32_t* dots) {
-    for (int32_t head = 0; head < heads; ++head, factors += count) {
-      auto sums = Lanes::no_sums();
-      for (int32_t i = 0; i < count; i += Lanes::kCodes) {
-        sums = Lanes::add_products(sums, codes + i, factors + i, count - i);
-      }
-      dots[head] = Lanes::total(sums);
+  // codes, factors: [count]. Requires: the magnitudes of the factors, times 255, add up to less
+  // than 2^31 for each sign; count is a multiple of 16, except for scalar lanes.
+  static int32_t multiply(const uint8_t* codes, const int16_t* factors, int32_t count) {
+    auto sums = Lanes::no_sums();
+    for (int32_t i = 0; i < count; i += Lanes::kCodes) {
+      sums = Lanes::add_products(sums, codes + i, factors + i, count - i);
     }
+    return Lanes::total(sums);
   }
 };
 

@@ -151,8 +151,7 @@ struct AttentionKernels {
   // As rotate() of kernels/kv/rotation.h.
   void (*rotate)(float* channels, int32_t head_dim);
   // As BoundDots::multiply (bound_dots.h).
-  void (*bound_dots)(const uint8_t* codes, const int16_t* factors, int32_t count, int32_t heads,
-                     int32_t* dots);
+  int32_t (*bound_dot)(const uint8_t* codes, const int16_t* factors, int32_t count);
   // Called before and after the add_tile calls of a split, on their thread, for kernels that need
   // thread state.
   void (*begin_tiles)(const PairBlock& block) = no_state;

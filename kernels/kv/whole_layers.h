@@ -1,0 +1,11 @@
+#pragma once
+
+#include <cstdint>
+
+namespace tessera {
+
+// First layers in which every query reads all tiles. Their attention is spread over many tokens
+// (Quest, 2024, section 4).
+inline constexpr int32_t kWholeLayers = 2;
+
+}  // namespace tessera
