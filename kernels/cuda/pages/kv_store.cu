@@ -141,8 +141,8 @@ class GroupStore {
     }
   }
   // Used if a policy left a number of tokens that is not whole tiles. Writes token after token,
-  // because neighbours share bytes. A thread has the same channels of every token, so no two threads
-  // write to one byte.
+  // because neighbours share bytes. A thread has the same channels of every token, so no byte is
+  // written by two.
   TESSERA_DEVICE void put_code_tokens(const KvPageLayout& layout, int32_t first,
                                       const TileMemory& memory) const {
     TESSERA_UNROLL_BY(1)
