@@ -69,7 +69,7 @@ class RowDemotion {
 // One thread block for each KV head of all layers; it takes the prefix blocks one after the other.
 // kTo: kind of the tier's format.
 template <FormatKind kTo>
-TESSERA_KERNEL(kTileThreads)
+TESSERA_KERNEL(kTileThreads, 4)
 demote_kernel(KvPool pool, Plan<PrefixBlock> prefix_blocks, uint8_t tier, std::byte* scratch) {
   for (int32_t i = 0; i < prefix_blocks.count; ++i) {
     RowDemotion<kTo>(pool, prefix_blocks.data[i], tier, block_x(),

@@ -14,7 +14,10 @@ constexpr int32_t kThreads = 64;
 
 void with_barrier(int32_t* out) {
   auto& memory = shared<OfWarps<int32_t>>();
-  memory.of[warp()] = 0;
+  if (thread() == 0) {
+    memory.of[0] = 0;
+    memory.of[1] = 0;
+  }
   sync_block();
   if (lane() == 0) {
     memory.of[warp()] = thread();
