@@ -119,6 +119,7 @@ class AttentionStep {
              .token_scores = way == Way::scored,
              .key_bounds = part_ > 1,
              .at_least = setup.memory_bytes,
+             .min_layers = part_ > 1 ? kWholeLayers + 1 : 2,
              .max_layers = setup.as_in_model ? shape.layers : 0},
             *setup.device, setup.isas[0]),
         rows_(CycledMemory::with_copies(*setup.device, {row_bytes(), row_bytes()}, kv_.layers())),

@@ -23,10 +23,9 @@ KvArenaShape arena_shape(const KvCopiesShape& shape) {
   const int32_t shared_pages = shape.shared / arena.layout(0).capacity;
   const int64_t layer_pages =
       (int64_t{arena.slots} * (arena.row_pages() - shared_pages) + shared_pages) * arena.kv_heads;
-  const int64_t layers =
-      std::max<int64_t>(2, div_ceil(shape.at_least, layer_pages * arena.page_bytes));
-  arena.layers =
-      static_cast<int32_t>(shape.max_layers > 0 ? std::min(layers, shape.max_layers) : layers);
+  const int64_t layers = div_ceil(shape.at_least, layer_pages * arena.page_bytes);
+  arena.layers = static_cast<int32_t>(std::max(
+      shape.min_layers, shape.max_layers > 0 ? std::min(layers, shape.max_layers) : layers));
   arena.pages = static_cast<int32_t>(layer_pages * arena.layers);
   return arena;
 }

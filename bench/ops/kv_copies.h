@@ -24,7 +24,8 @@ struct KvCopiesShape {
   bool token_scores = false;
   bool key_bounds = false;  // random ones, so that chosen tiles are scattered; host memory only
   int64_t at_least = 0;     // minimum bytes of all pages
-  int64_t max_layers = 0;   // 0: no limit, two or more
+  int64_t min_layers = 2;
+  int64_t max_layers = 0;  // unless min_layers is larger; 0: no limit
 };
 
 // Owner of an arena of the given shape, on a device that outlives it.

@@ -4,6 +4,7 @@ import re
 import shlex
 import subprocess
 
+import pytest
 import yaml
 
 from chart import HELM, ROOT, SERVER
@@ -38,7 +39,13 @@ def test_the_plan_is_what_the_server_prints():
     printed = subprocess.run([SERVER, *arguments, "--threads", "4"], cwd=ROOT, text=True, capture_output=True,
                              check=True).stdout
     written = re.search(r"^```\n(\d+ sequences.*?)^```", TEXT, re.MULTILINE | re.DOTALL)[1]
-    assert printed.startswith(written)
+    lines = dict(zip(written.splitlines(), printed.splitlines()))
+    assert len(lines) == 7
+    for line, expected in lines.items():
+        assert re.sub(r"\d+", "", line) == re.sub(r"\d+", "", expected)
+        # The scratch memory of ops differs among instruction sets.
+        assert list(map(int, re.findall(r"\b\d+\b", line))) == pytest.approx(
+            list(map(int, re.findall(r"\b\d+\b", expected))), rel=0.01), line
 
 
 def test_the_adapter_serves_the_metrics_that_the_autoscaler_asks_for():

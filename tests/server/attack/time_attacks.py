@@ -120,11 +120,10 @@ class Queue(unittest.TestCase):
 
     def test_who_cannot_be_served_in_time_is_refused_with_an_estimate(self):
         """Retry-After grows with the queue, and a request may set its own queue timeout."""
-        body = {"prompt": PROMPT, "max_tokens": 400, "ignore_eos": True}
+        body = {"prompt": PROMPT, "max_tokens": 1500, "ignore_eos": True}
         with serve("--max-sequences", "1", "--queue-timeout", "20s") as server:
-            for _ in range(2):  # the server knows its rate
-                server.ask("POST", "/v1/completions", body)
-            with asking_without_end(server, 12, body):
+            with asking_without_end(server, 12, body) as answered:
+                eventually(lambda: len(answered) > 2, "the server knows its rate")
                 eventually(lambda: self.waiting(server) > 8, "a queue")
                 begin = time.monotonic()
                 status, headers, _ = server.ask("POST", "/v1/completions", body, {"x-queue-timeout": "0.2"})
