@@ -21,6 +21,8 @@ REGISTER = re.compile(r"\bR(\d+)\b(\.64)?")
 TENSOR_CORE = ("IMMA", "HMMA")
 # The first value of a row that may not be smaller; every other value may not be larger.
 AT_LEAST = "loads"
+# Counts of instructions may exceed their bound by 1 %: code beside a kernel moves them by a few.
+ROOM = {"instructions": 1.01, "tile": 1.01}
 
 
 @dataclass(frozen=True)
@@ -138,7 +140,7 @@ def read_bounds(text):
 def violations(kernel, values, bounds):
     for column, bound in bounds.items():
         value = values[column]
-        if value < bound if column == AT_LEAST else value > bound:
+        if value < bound if column == AT_LEAST else value > bound * ROOM.get(column, 1):
             word = "at least" if column == AT_LEAST else "at most"
             yield f"{kernel}: {column} {value}, {word} {bound}"
 

@@ -69,6 +69,11 @@ class MachineCode(unittest.TestCase):
         self.assertEqual(violations(measure(longer, registers=24)), [
             "k: registers 24, at most 20", "k: instructions 9, at most 8", "k: tile 6, at most 5"])
 
+    def test_lets_instructions_grow_by_a_hundredth(self):
+        bound = {"instructions": 400}
+        self.assertEqual(list(machine_code.violations("k", {"instructions": 404}, bound)), [])
+        self.assertEqual(len(list(machine_code.violations("k", {"instructions": 405}, bound))), 1)
+
 
 if __name__ == "__main__":
     unittest.main()
