@@ -54,6 +54,33 @@ sed -i '/XGRAMMAR_DCHECK/d' cpp/support/recursion_guard.h
 # Texts with minLength or maxLength may hold control characters there, which JSON does not allow.
 sed -i "s/AddCharacterClass({{'\"', '\"'}/AddCharacterClass({{0, 0x1f}, {'\"', '\"'}/" cpp/json_schema_converter.cc
 grep -q "AddCharacterClass({{0, 0x1f}, {'\"', '\"'}" cpp/json_schema_converter.cc
+# A bounded text becomes a rule for each character there: two seconds for maxLength 1000 with 49,152 tokens. Instead
+# one rule counts its characters. Its tokens that lead beyond the bound are rejected without a trial, for the quote
+# behind them is not a character of it. Nor is each rejected token tried again as one that a rule may name.
+sed -i 's/^      int32_t body = Repeat(rule_name + "_characters", character, spec.min_length, spec.max_length);/\
+      int32_t body;\
+      if (spec.max_length < spec.min_length + 2) {\
+        body = Repeat(rule_name + "_characters", character, spec.min_length, spec.max_length);\
+      } else {\
+        const int32_t counted = builder_.AddRuleWithHint(\
+            rule_name + "_counted_characters", Repeat(rule_name, character, 0, -1));\
+        builder_.UpdateMaxChars(counted, spec.max_length - spec.min_length);\
+        body = Sequence({Repeat(rule_name, character, spec.min_length, spec.min_length), RuleRef(counted)});\
+      }/' cpp/json_schema_converter.cc
+grep -q 'UpdateMaxChars(counted' cpp/json_schema_converter.cc
+sed -i -e 's/(adaptive_token_mask, std::max(remaining_chars, 0));/(adaptive_token_mask, std::max(remaining_chars, 0),\
+            grammar_->GetRule(state.rule_id).name.find("_counted_characters") != std::string::npos);/' \
+  -e 's/const AdaptiveTokenMask& adaptive_token_mask, int32_t remaining_chars$/&, bool ends_at_quote/' \
+  -e '/^void GrammarMatcher::Impl::FillBitmaskForCharBudgetBoundary($/,/^}/{
+    s/^        } else {$/        } else if (!ends_at_quote) {/
+    s/} else if (!std::binary_search($/} else if (!ends_at_quote \&\& !std::binary_search(/
+  }' \
+  -e 's/^  for (int32_t index : byte_rejected_tokens) {$/  if (has_token_edges_) for (int32_t index : byte_rejected_tokens) {/' \
+  cpp/grammar_matcher.cc
+[ "$(grep -c 'ends_at_quote\|counted_characters\|if (has_token_edges_) for' cpp/grammar_matcher.cc)" -ge 7 ]
+# It forgets that a token entered such a rule behind the end of another one.
+sed -i 's/^          } else if (HasEnteredCharBudget()) {$/          } else if (has_char_budget_rules_) {/' cpp/grammar_compiler.cc
+grep -q '          } else if (has_char_budget_rules_) {' cpp/grammar_compiler.cc
 # Its characters hold surrogates, which UTF-8 does not: a client would read three characters for one.
 sed -i '/^void AddPackedUTF8RangeEdges(FSM& fsm,.*{$/a if (min >= 0xEDA080 && min <= 0xEDBFBF) min = 0xEE8080;\
   if (max >= 0xEDA080 && max <= 0xEDBFBF) max = 0xED9FBF;\

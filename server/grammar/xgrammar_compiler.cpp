@@ -43,7 +43,7 @@ class TimeLimit {
 // In nanoseconds. One token, on the engine's thread: far above any grammar that try_steps() passes.
 constexpr int64_t kStepTime = 200'000'000;
 // A grammar is refused if random tokens that follow it take longer than this on average.
-constexpr int64_t kMeanStepTime = 1'000'000;
+constexpr int64_t kMeanStepTime = 2'000'000;
 constexpr int kTriedSteps = 64;
 // The compile time divided by this number is left to free the memory of a slow grammar.
 constexpr int64_t kLeftToEnd = 10;
@@ -162,7 +162,7 @@ class XgrammarCompiler final : public GrammarCompiler {
       }
     }
     if (cpu_nanoseconds() - start > kMeanStepTime * std::max(steps, kTriedSteps / 4)) {
-      throw std::runtime_error("is too ambiguous: it takes more than 1 ms for each token");
+      throw std::runtime_error("is too ambiguous: it takes more than 2 ms for each token");
     }
   }
 

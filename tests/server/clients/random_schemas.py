@@ -37,7 +37,7 @@ def random_schema(rng, depth=0):
 def string(rng, _):
     low = rng.randint(0, 3)
     least = rng.choice([{}, {"minLength": low}])
-    return {"type": "string"} | least | ({} if rng.random() < ENDLESS else {"maxLength": low + rng.randint(0, 6)})
+    return {"type": "string"} | least | ({} if rng.random() < ENDLESS else {"maxLength": low + rng.randint(0, rng.choice([6, 200]))})
 
 
 def array(rng, depth):

@@ -125,13 +125,32 @@ def test_the_names_of_other_servers(client, fields, pattern):
     assert re.fullmatch(pattern, text)
 
 
+def nested(levels):
+    return {"type": "array", "items": nested(levels - 1)} if levels else {"type": "null"}
+
+
 @pytest.mark.parametrize("schema", [
     {"$defs": {"a": {"$ref": "#/$defs/a"}}, "$ref": "#/$defs/a"},
     {"enum": list(range(100_000))},
-    {"type": "string", "pattern": "(((a{1,30}){1,30}){1,30}){1,30}"},
-    {"type": "object", "properties": {f"p{i}": {"type": "string"} for i in range(500)}},
-])
+    nested(200),
+    {"type": "object", "properties": {f"p{i}": {"type": "string"} for i in range(2000)}},
+], ids=["loop", "values", "levels", "properties"])
 def test_hostile_schemas_are_a_400(client, schema):
     with pytest.raises(openai.BadRequestError):
         client.chat.completions.create(model=MODEL, messages=CHAT, max_tokens=20, response_format={
             "type": "json_schema", "json_schema": {"name": "x", "schema": schema}})
+
+
+@pytest.mark.parametrize("schema", [
+    {"type": "string", "maxLength": 10_000},
+    {"type": "string", "minLength": 2, "maxLength": 12},
+    {"type": "array", "items": {"type": "string", "maxLength": 300}, "maxItems": 2},
+], ids=["10,000 characters", "2 to 12 characters", "bounded texts in a list"])
+def test_large_bounds_are_followed(client, schema):
+    choices = client.chat.completions.create(
+        model=MODEL, messages=CHAT, max_tokens=100, temperature=1.5, seed=1, n=8, response_format={
+            "type": "json_schema", "json_schema": {"name": "x", "schema": schema}}).choices
+    ended = [choice.message.content for choice in choices if choice.finish_reason == "stop"]
+    assert ended
+    for text in ended:
+        jsonschema.validate(json.loads(text), schema)

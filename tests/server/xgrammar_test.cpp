@@ -1,0 +1,294 @@
+// Grammars that xgrammar compiles, over a vocabulary of bytes.
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <iterator>
+#include <memory>
+#include <random>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kernels/sampling.h"
+#include "server/grammar/make_spec.h"
+#include "server/grammar/schema.h"
+
+namespace tessera {
+namespace {
+
+using std::chrono_literals::operator""ms;
+using testing::HasSubstr;
+using Kind = GrammarSpec::Kind;
+
+constexpr int32_t kEnd = 256;
+
+// Returns: true if a text that the grammar of bytes allows may begin so.
+bool may_begin(const TokenGrammar& grammar, std::string_view text) {
+  const auto constraint = grammar.begin();
+  std::vector<uint32_t> mask(static_cast<size_t>(mask_words(kEnd + 1)));
+  for (const char c : text) {
+    constraint->fill(mask);
+    if (!allows(mask.data(), static_cast<uint8_t>(c))) {
+      return false;
+    }
+    constraint->accept(static_cast<uint8_t>(c));
+  }
+  return true;
+}
+
+class Xgrammar : public testing::Test {
+ protected:
+  static GrammarVocabulary vocabulary() {
+    GrammarVocabulary made;
+    for (int byte = 0; byte < 256; ++byte) {
+      made.bytes.emplace_back(1, static_cast<char>(byte));
+    }
+    made.bytes.emplace_back();  // the end of sequence
+    made.end_ids = {kEnd};
+    return made;
+  }
+
+  void SetUp() override {
+    compiler = GrammarCompiler::create(vocabulary(), 1'000ms);
+    if (compiler == nullptr) {
+      GTEST_SKIP() << "built without xgrammar";
+    }
+  }
+
+  // Returns: true if the text follows the grammar and may end.
+  bool matches(const absl::StatusOr<GrammarSpec>& spec, std::string_view text) const {
+    EXPECT_TRUE(spec.ok()) << spec.status();
+    const absl::StatusOr<CompiledGrammar> compiled = compiler->compile(*spec);
+    EXPECT_TRUE(compiled.ok()) << compiled.status();
+    if (!compiled.ok()) {
+      return false;
+    }
+    const auto constraint = compiled->grammar->begin();
+    std::vector<uint32_t> mask(static_cast<size_t>(mask_words(kEnd + 1)));
+    for (const char c : text) {
+      constraint->fill(mask);
+      if (!allows(mask.data(), static_cast<uint8_t>(c))) {
+        return false;
+      }
+      constraint->accept(static_cast<uint8_t>(c));
+    }
+    constraint->fill(mask);
+    return allows(mask.data(), kEnd);
+  }
+  bool valid(std::string_view schema, std::string_view text) const {
+    return matches(schema_text_spec(std::string(schema), "f"), text);
+  }
+
+  std::unique_ptr<GrammarCompiler> compiler;
+};
+
+TEST_F(Xgrammar, FollowsASchema) {
+  constexpr const char* kSchema = R"({"type":"object","properties":{"name":{"type":"string"},
+      "age":{"type":"integer","minimum":0,"maximum":150}},"required":["name","age"]})";
+  EXPECT_TRUE(valid(kSchema, R"({"name":"Bob", "age":32})"));
+  EXPECT_TRUE(valid(kSchema, "{\n  \"name\": \"B\\\"ob\",\n  \"age\": 0\n}"));
+  EXPECT_FALSE(valid(kSchema, R"({"name":"Bob"})"));
+  EXPECT_FALSE(valid(kSchema, R"({"name":"Bob","age":151})"));
+  EXPECT_FALSE(valid(kSchema, R"({"name":"Bob","age":32,"x":1})"));
+  EXPECT_FALSE(valid(kSchema, R"({"name":"Bob","age":32)"));
+}
+
+TEST_F(Xgrammar, AllowsNeitherControlCharactersNorBadUtf8InAString) {
+  for (const char* const schema :
+       {R"({"type":"string"})", R"({"type":"string","minLength":1})",
+        R"({"type":"string","maxLength":3})", R"({"type":"string","pattern":"^.{1,3}$"})",
+        R"({"type":"string","pattern":"^[^a]$"})", R"({"type":"object"})"}) {
+    const bool object = std::string_view(schema).find("object") != std::string_view::npos;
+    const std::string begin = object ? "{\"" : "\"";
+    const std::string end = object ? "\":1}" : "\"";
+    EXPECT_TRUE(valid(schema, begin + "x" + end)) << schema;
+    for (const char* const character : {"\xED\x9F\xBF", "\xEE\x80\x80", "\xF0\x9F\xA6\xB9"}) {
+      EXPECT_TRUE(valid(schema, begin + character + end)) << schema;
+    }
+    for (const char* const none : {"\xED\xA0\x80", "\xED\xBF\xBF", "\xC0\x80", "\x80"}) {
+      EXPECT_FALSE(valid(schema, begin + none + end)) << schema << " and no UTF-8";
+    }
+    for (const char control : {'\0', '\1', '\b', '\t', '\n', '\r', '\x1f'}) {
+      EXPECT_FALSE(valid(schema, begin + std::string(1, control) + end))
+          << schema << " and character " << int{control};
+    }
+  }
+}
+
+TEST_F(Xgrammar, CompilesALongBoundOfATextAsFastAsAShortOne) {
+  for (const char* const bound : {"1", "7", "50", "10000"}) {
+    const int64_t most = std::atoi(bound);
+    const std::string schema = fmt::format(R"({{"type":"string","maxLength":{}}})", most);
+    const auto spec = schema_text_spec(schema, "f");
+    ASSERT_TRUE(spec.ok()) << spec.status();
+    const auto compiled = compiler->compile(*spec);
+    ASSERT_TRUE(compiled.ok()) << schema << ": " << compiled.status();
+    EXPECT_LT(compiled->bytes, 1 << 20) << schema;
+    const auto text = [](int64_t characters) {
+      std::string made = "\"";
+      for (int64_t i = 0; i < characters; ++i) {
+        made += i % 2 == 0 ? "a" : "\xC3\xA9";
+      }
+      return made + "\"";
+    };
+    EXPECT_TRUE(valid(schema, text(0)));
+    EXPECT_TRUE(valid(schema, text(most)));
+    EXPECT_FALSE(valid(schema, text(most + 1)));
+  }
+}
+
+constexpr const char* kWords[] = {
+    "a\"",
+    "ab",
+    "abc",
+    "abcdefghij",
+    "\",",
+    "\", \"",
+    "a\",\"b",
+    "ab\"]",
+    "\"]",
+    "\"}",
+    "[\"",
+    "{\"",
+    "\":",
+    "\": \"",
+    "a\": \"",
+    "\xC3\xA9",
+    "\\n",
+    "a\xC3",
+    "\xA9\"",
+    "\xC3\xA9\"",
+    "\xE2\x82",
+    "\n\"",
+    "  ",
+    "null",
+    "aaaaaaaaaaaaaaaaaaaaaaaa",
+    "aaaaaaaaaaaaaaaaaaaaaaaa\"", "\"aaaaaaaaaaaaaaaaaaaaaaaa", "[\"aaaaaaaaaaaaaaaaaaaaaaaa", "\"bbbbb\"",
+};
+
+// Follows random tokens and expects each mask to allow the words whose bytes may follow.
+void expect_words_allowed_as_bytes(const TokenGrammar& grammar, const TokenGrammar& of_bytes,
+                                   const GrammarVocabulary& words, uint32_t seed) {
+  std::mt19937 random(seed);
+  const auto constraint = grammar.begin();
+  std::vector<uint32_t> mask(static_cast<size_t>(mask_words(std::ssize(words.bytes))));
+  std::string text;
+  for (int step = 0; step < 30; ++step) {
+    constraint->fill(mask);
+    std::vector<int32_t> allowed;
+    for (int32_t token = 0; token < std::ssize(words.bytes); ++token) {
+      const std::string& bytes = words.bytes[static_cast<size_t>(token)];
+      const bool may_come = allows(mask.data(), token);
+      if (token > kEnd) {
+        ASSERT_EQ(may_come, may_begin(of_bytes, text + bytes))
+            << "'" << bytes << "' after '" << text << "'";
+      }
+      if (may_come && token != kEnd) {
+        allowed.push_back(token);
+      }
+    }
+    if (allowed.empty()) {
+      return;
+    }
+    // Every other token is a word, if one may come.
+    const auto word = std::upper_bound(allowed.begin(), allowed.end(), kEnd);
+    const bool choose_word = step % 2 == 0 && word != allowed.end();
+    const auto first = choose_word ? word : allowed.begin();
+    const int32_t token = first[static_cast<int64_t>(random()) % (allowed.end() - first)];
+    text += words.bytes[static_cast<size_t>(token)];
+    constraint->accept(token);
+  }
+}
+
+// A mask looks up what most tokens do. It must say what each byte of a token says.
+TEST_F(Xgrammar, AllowsTheTokensWhoseBytesItAllows) {
+  GrammarVocabulary words = vocabulary();
+  words.bytes.insert(words.bytes.end(), std::begin(kWords), std::end(kWords));
+  const auto of_words = GrammarCompiler::create(words, 1'000ms);
+  for (const char* const schema :
+       {R"({"type":"string","maxLength":3})", R"({"type":"string","maxLength":12})",
+        R"({"type":"string","minLength":2,"maxLength":30})", R"({"type":"string","minLength":3,"maxLength":15})", R"({"anyOf":[{"type":"string","maxLength":4},{"type":"string","maxLength":15}]})",
+        R"({"type":"array","items":{"type":"string","maxLength":9},"maxItems":3})",
+        R"({"type":"object","required":["a","b"],"properties":{"a":{"type":"string","maxLength":5},
+               "b":{"type":["string","null"],"maxLength":25}}})",
+        R"({"anyOf":[{"type":"string","maxLength":4},{"const":"abcdefghij"},
+               {"type":"string","minLength":3,"maxLength":15}]})"}) {
+    const auto spec = schema_text_spec(schema, "f");
+    ASSERT_TRUE(spec.ok()) << spec.status();
+    const auto grammar = of_words->compile(*spec);
+    const auto of_bytes = compiler->compile(*spec);
+    ASSERT_TRUE(grammar.ok() && of_bytes.ok()) << schema;
+    for (uint32_t seed = 0; seed < 10; ++seed) {
+      SCOPED_TRACE(testing::Message() << schema << ", seed " << seed);
+      expect_words_allowed_as_bytes(*grammar->grammar, *of_bytes->grammar, words, seed);
+    }
+  }
+}
+
+TEST_F(Xgrammar, FollowsRegexesChoicesAndGbnf) {
+  EXPECT_TRUE(matches(notation_spec(Kind::regex, "[0-9]{3}-a+", "f"), "123-aa"));
+  EXPECT_FALSE(matches(notation_spec(Kind::regex, "[0-9]{3}-a+", "f"), "12-aa"));
+  const std::vector<std::string> choices{"yes", "n\"o\\"};
+  EXPECT_TRUE(matches(choice_spec(choices, "f"), "n\"o\\"));
+  EXPECT_FALSE(matches(choice_spec(choices, "f"), "no"));
+  EXPECT_TRUE(matches(notation_spec(Kind::gbnf, "root ::= \"a\" root | \"b\"", "f"), "aaab"));
+  EXPECT_TRUE(matches(GrammarSpec{Kind::json, "object"}, R"({"a":[1,{"b":null}]})"));
+  EXPECT_FALSE(matches(GrammarSpec{Kind::json, "object"}, "[1]"));
+}
+
+TEST_F(Xgrammar, AllowsNothingAfterATokenThatMayNotCome) {
+  const auto compiled = compiler->compile({Kind::regex, "ab"});
+  ASSERT_TRUE(compiled.ok());
+  const auto constraint = compiled->grammar->begin();
+  constraint->accept('x');
+  std::vector<uint32_t> mask(static_cast<size_t>(mask_words(kEnd + 1)), ~0u);
+  constraint->fill(mask);
+  EXPECT_THAT(mask, testing::Each(0u));
+}
+
+// The library warns of what it ignores; this server does not promise what is not enforced.
+TEST_F(Xgrammar, RefusesWhatTheLibraryWouldIgnore) {
+  for (const char* const schema :
+       {R"({"type":"number","multipleOf":0.5})",
+        R"({"oneOf":[{"type":"string","minLength":3},{"type":"string","maxLength":5}]})",
+        R"({"type":"string","pattern":"a+","maxLength":5})"}) {
+    const auto spec = schema_text_spec(schema, "f");
+    ASSERT_TRUE(spec.ok()) << spec.status();
+    EXPECT_EQ(compiler->compile(*spec).status().code(), absl::StatusCode::kInvalidArgument)
+        << schema;
+  }
+}
+
+TEST_F(Xgrammar, RefusesWhatItCannotRead) {
+  for (const GrammarSpec& spec :
+       {GrammarSpec{Kind::gbnf, "root ::= nowhere"}, GrammarSpec{Kind::gbnf, "x"},
+        GrammarSpec{Kind::regex, "a(?=b)"}, GrammarSpec{Kind::regex, "(a"},
+        GrammarSpec{Kind::structural_tag, "{}"}}) {
+    EXPECT_EQ(compiler->compile(spec).status().code(), absl::StatusCode::kInvalidArgument)
+        << spec.text;
+  }
+}
+
+// The library takes a hundred times as long for this schema. It leaves the library by an exception,
+// and the compiler serves what comes next.
+TEST_F(Xgrammar, GivesUpWhatTakesTooLong) {
+  nlohmann::ordered_json schema = {{"type", "object"}};
+  for (int i = 0; i < 500; ++i) {
+    schema["properties"]["p" + std::to_string(i)] = {{"type", "string"}};
+  }
+  const auto spec = schema_spec(schema, "f");
+  ASSERT_TRUE(spec.ok());
+  const auto hasty = GrammarCompiler::create(vocabulary(), 1ms);
+  const absl::Status status = hasty->compile(*spec).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("takes too long"));
+  EXPECT_TRUE(hasty->compile({Kind::regex, "a"}).ok());
+}
+
+}  // namespace
+}  // namespace tessera
