@@ -168,7 +168,10 @@ constexpr const char* kWords[] = {
     "  ",
     "null",
     "aaaaaaaaaaaaaaaaaaaaaaaa",
-    "aaaaaaaaaaaaaaaaaaaaaaaa\"", "\"aaaaaaaaaaaaaaaaaaaaaaaa", "[\"aaaaaaaaaaaaaaaaaaaaaaaa", "\"bbbbb\"",
+    "aaaaaaaaaaaaaaaaaaaaaaaa\"",
+    "\"aaaaaaaaaaaaaaaaaaaaaaaa",
+    "[\"aaaaaaaaaaaaaaaaaaaaaaaa",
+    "\"bbbbb\"",
 };
 
 // Follows random tokens and expects each mask to allow the words whose bytes may follow.
@@ -212,7 +215,9 @@ TEST_F(Xgrammar, AllowsTheTokensWhoseBytesItAllows) {
   const auto of_words = GrammarCompiler::create(words, 1'000ms);
   for (const char* const schema :
        {R"({"type":"string","maxLength":3})", R"({"type":"string","maxLength":12})",
-        R"({"type":"string","minLength":2,"maxLength":30})", R"({"type":"string","minLength":3,"maxLength":15})", R"({"anyOf":[{"type":"string","maxLength":4},{"type":"string","maxLength":15}]})",
+        R"({"type":"string","minLength":2,"maxLength":30})",
+        R"({"type":"string","minLength":3,"maxLength":15})",
+        R"({"anyOf":[{"type":"string","maxLength":4},{"type":"string","maxLength":15}]})",
         R"({"type":"array","items":{"type":"string","maxLength":9},"maxItems":3})",
         R"({"type":"object","required":["a","b"],"properties":{"a":{"type":"string","maxLength":5},
                "b":{"type":["string","null"],"maxLength":25}}})",
