@@ -100,8 +100,8 @@ KvCacheOptions kv_cache_options(const EngineOptions& options, const ModelConfig&
 // functions may be called.
 class Engine {
  public:
-  // Requires: the model was loaded for steps of max_step_tokens tokens, max_sequences sequences and
-  // the context, and over the same ranks. Collective over the ranks.
+  // Requires: the model was loaded for step_limits(options), and over the same ranks. Collective
+  // over the ranks.
   // Errors:
   //   InvalidArgument names the wrong option, with the numbers: KV memory that cannot hold one
   //     sequence of `context` tokens; a context beyond the model's; a KV policy that is

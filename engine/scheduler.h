@@ -16,7 +16,8 @@ struct Candidate {
   int32_t tenant = 0;
   int32_t share = 1;
   int64_t clock = 0;  // of the tenant, in virtual time, see TenantClock
-  // Free slots that it may not take while others run: they are held for tenants behind its own.
+  // Free slots that it may not take while others run: they are held for tenants that are behind its
+  // own, or would be after its prompt.
   int32_t slots_held = 0;
   int64_t start = 0;     // place of the sequence, in virtual time
   int64_t order = 0;     // order within the tenant, see order_of
@@ -33,8 +34,7 @@ struct Candidate {
   // is the number of first tokens that its samples share (Sequence::shareable).
   int64_t request = 0;
   int32_t shareable = 0;
-  // Tokens from this position on are computed one per step, because each reads its newest tokens
-  // from the residual buffer.
+  // Tokens from this position on are computed one per step (KvPolicy::one_by_one).
   int32_t one_by_one = std::numeric_limits<int32_t>::max();
 
   // ---- prefix cache

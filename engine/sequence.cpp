@@ -138,7 +138,7 @@ int32_t Sequence::max_cached_tokens() const {
   const int32_t first_unobserved =
       std::min(observes ? next_observed_ : std::numeric_limits<int32_t>::max(),
                pool_.has_value() ? pool_->first_wanted() : std::numeric_limits<int32_t>::max());
-  return kv_.policy.is_private() || kv_.policy.newest_dense() > 0
+  return kv_.policy.is_private() || kv_.policy.one_by_one()
              ? std::min(first_unobserved,
                         kv_.policy.shareable(static_cast<int32_t>(prompt_tokens_)))
              : first_unobserved;

@@ -161,7 +161,9 @@ class Sequence {
   // - the event sink has yet to receive their logits,
   // - the embedding needs their hidden states,
   // - the policy scores their queries,
-  // - the residual buffer needs them unquantised.
+  // - the residual buffer needs them unquantised,
+  // - they are generated and read selected tiles (KvPolicy::one_by_one), but cached ones may be
+  //   those of a prompt.
   int32_t max_cached_tokens() const;
   // Returns: maximum number of its first tokens that it may insert into the prefix cache.
   // - A policy that is not private: all tokens. With dense newest tokens or selected tiles

@@ -97,9 +97,9 @@ const char* suffix(Way way) {
   return "";
 }
 
-// Queries and results of a step, and its layer of pages. Copy i of the rows belongs to layer i. A
-// scored step has sequences with the policy h2o: every query counts for scores, and kv_score
-// follows attention.
+// Queries and results of a step, and its layer of pages. Copy i of the rows belongs to layer
+// first_layer() + i. A scored step has sequences with the policy h2o: every query counts for
+// scores, and kv_score follows attention.
 class AttentionStep {
  public:
   AttentionStep(const AttentionCase& size, KvFormat format, Way way, const Setup& setup,
@@ -122,7 +122,8 @@ class AttentionStep {
              .min_layers = part_ > 1 ? kWholeLayers + 1 : 2,
              .max_layers = setup.as_in_model ? shape.layers : 0},
             *setup.device, setup.isas[0]),
-        rows_(CycledMemory::with_copies(*setup.device, {row_bytes(), row_bytes()}, kv_.layers())),
+        rows_(CycledMemory::with_copies(*setup.device, {row_bytes(), row_bytes()},
+                                        kv_.layers() - first_layer())),
         log_sums_(*setup.device, way == Way::scored ? rows() * query_heads() * kFloat : 0),
         weights_(*setup.device,
                  way == Way::scored ? size.sequences * shape.kv_heads * weight_cols() * kFloat : 0),
@@ -149,8 +150,7 @@ class AttentionStep {
     return {.queries = {rows_.operand<float>(copy, 0), rows(), width_, width_},
             .sequences = spans_,
             .pages = kv_.view(),
-            .layer = part_ > 1 ? std::max(static_cast<int32_t>(copy), kWholeLayers)
-                               : static_cast<int32_t>(copy),
+            .layer = first_layer() + static_cast<int32_t>(copy),
             .query_heads = query_heads(),
             .scale = 1 / std::sqrt(static_cast<float>(head_dim_)),
             .dense = dense_.span(),
@@ -187,6 +187,7 @@ class AttentionStep {
   }
 
  private:
+  int32_t first_layer() const { return part_ > 1 ? kWholeLayers : 0; }  // the first that selects
   // log_sums() and weights() are one buffer for all layers, as in a model.
   MatrixView<float> log_sums() const {
     return log_sums_.size() == 0

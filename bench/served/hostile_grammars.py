@@ -123,6 +123,14 @@ class Run:
         self.gaps = {}     # of a part: seconds between two tokens
         self.slowest = {}  # of a hostile request: the longest answer in seconds
         self.ends = False
+        self.failure = None  # what ended a thread
+
+    def guarded(self, task, *arguments):
+        """Calls task(*arguments). A client that fails must not make the rest of the run look quiet."""
+        try:
+            task(*arguments)
+        except Exception as error:
+            self.failure = error
 
     def stream(self, seed):
         body = json.dumps({"prompt": "Once upon a time", "max_tokens": 1500, "stream": True, "ignore_eos": True,
@@ -175,8 +183,8 @@ def main():
             if args.rounds == 0:
                 return all(seconds <= 1 for seconds in cpu.values())
             run = Run(server, hostile)
-            threads = [threading.Thread(target=run.stream, args=(i,)) for i in range(args.streams)]
-            threads += [threading.Thread(target=run.attack) for _ in range(2)]
+            threads = [threading.Thread(target=run.guarded, args=(run.stream, i)) for i in range(args.streams)]
+            threads += [threading.Thread(target=run.guarded, args=(run.attack,)) for _ in range(2)]
             for thread in threads:
                 thread.start()
             time.sleep(2)
@@ -189,6 +197,8 @@ def main():
             run.ends = True
             for thread in threads:
                 thread.join()
+            if run.failure is not None:
+                raise run.failure
         finally:
             server.process.kill()
     ratios = [p99(run.gaps[i, "hostile"]) / p99(run.gaps[i, "quiet"]) for i in range(args.rounds)]

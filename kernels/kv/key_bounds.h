@@ -14,7 +14,8 @@ namespace tessera {
 // Inference" (2024), section 3. Attention reads the pages with the largest such sums.
 //
 // They are the last bytes of a page in an arena with KvArenaShape::key_bounds, behind the layout of
-// the page's format. Every op that copies a page copies them.
+// the page's format. Every op that copies a page copies them. kv_fork writes them anew for a partly
+// filled page, because the copy may have fewer tokens.
 //
 //   [ codes of the upper bounds (head_dim) | codes of the lower bounds (head_dim) | slack ]
 //

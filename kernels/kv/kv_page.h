@@ -276,7 +276,7 @@ struct KvTokenScore {
 struct KvPagesView {
   std::byte* arena = nullptr;  // [pages, page_bytes], 128-byte aligned
   int64_t page_bytes = 0;
-  KvPageLayout layouts[kMaxKvLayouts];  // formats that the arena serves; all of page_bytes
+  KvPageLayout layouts[kMaxKvLayouts];  // of the served formats; page_bytes less key bounds
   const int32_t* tables = nullptr;      // [slots, layers, kv_heads, row_pages] page ids
   KvRow* rows = nullptr;                // [slots, layers, kv_heads]
   std::byte* residuals = nullptr;       // [slots, layers, kv_heads, residual_layout.page_bytes]

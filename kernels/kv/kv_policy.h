@@ -112,7 +112,7 @@ struct KvPolicy {
     const double share = double{read_share} * stored;
     const auto whole = static_cast<int32_t>(share);
     const int32_t tiles = whole + (whole < share ? 1 : 0);
-    const int32_t least = read_tokens / kAttentionTile;
+    const int32_t least = (read_tokens - 1) / kAttentionTile + 1;
     return tiles > least ? tiles : least;
   }
   // Returns: true if tokens after the prompt are computed one per step, after a recompute too,

@@ -49,6 +49,7 @@ TEST(KvPolicyFields, SayWhichShareIsRead) {
               AllOf(Contains(Pair("read_share", "0.125")), Contains(Pair("read_tokens", "1024"))));
   EXPECT_EQ(policy->read_tiles(64 * 100 + 63), 16) << "at least 1024 tokens";
   EXPECT_EQ(policy->read_tiles(64 * 201), 26) << "an eighth, rounded up";
+  EXPECT_EQ(parse_policy("f16:read_share=0.125:read_tokens=300")->read_tiles(64 * 10), 5);
   EXPECT_EQ(parse_policy("f16")->read_tiles(64 * 201), 0) << "everything";
   EXPECT_THAT(policy_fields(*parse_policy("f16")), Not(Contains(Pair("read_share", testing::_))));
   for (const char* text : {"f16:read_share=0", "f16:read_share=1.5", "f16:read_tokens=255"}) {

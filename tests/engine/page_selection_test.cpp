@@ -176,6 +176,32 @@ TEST_F(PageSelection, SharesPromptsAndNothingGenerated) {
   EXPECT_EQ(numbers_of(shared), numbers_of(ask(*this->engine({}), whole)));
 }
 
+// A prompt with the same text has cached its blocks. Its tokens have read everything.
+TEST_F(PageSelection, ComputesItsOwnTextAgainAfterPreemption) {
+  EngineRequest few = request(270, 11);
+  const Sink alone = ask(*this->engine({}), few);
+  EngineRequest whole = few;
+  whole.kv = *find_kv_preset("k8v4");
+  const std::vector<int32_t> generated = alone->tokens();
+  whole.prompt.insert(whole.prompt.end(), generated.begin(), generated.end());
+  whole.max_tokens = 1;
+
+  const auto engine = this->engine({.sequences = 1, .cache = true});
+  const int32_t block = engine->stats().prefix_block_tokens;
+  ask(*engine, whole);
+  few.priority = 1;
+  const Sink sink = submit(*engine, few).front();
+  while (sink->tokens().size() < 120) {
+    ASSERT_TRUE(engine->step());
+  }
+  submit(*engine, request(20, 12, 3));  // takes the only slot
+  while (engine->step()) {
+  }
+  EXPECT_EQ(engine->stats().preemptions, 1);
+  EXPECT_EQ(numbers_of(sink), numbers_of(alone));
+  EXPECT_EQ(ask(*engine, whole)->finish()->cached_tokens, 399 / block * block) << "still cached";
+}
+
 TEST_F(PageSelection, IsRefusedForDeterministicRequestsByName) {
   const auto engine = this->engine({});
   EngineRequest wanted = request(10, 1);

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "kernels/cpu/pages/page_codec.h"
+#include "kernels/kv/key_bounds.h"
 #include "tests/kernels/isas.h"
 #include "tests/kernels/kv_sequences.h"
 
@@ -361,6 +362,33 @@ TEST(StoredF16, IsNeverInfiniteNorNan) {
   EXPECT_EQ(to_f32(to_stored_f16(NAN)), 65504.0f);
   EXPECT_EQ(to_f32(to_stored_f16(-NAN)), 65504.0f);
   EXPECT_EQ(to_f32(to_stored_f16(-65504.0f)), -65504.0f);
+}
+
+// A page of 128 tokens is full in the source, and the fork has half of its tokens.
+TEST(KeyBounds, OfAForkAreThoseOfItsOwnTokens) {
+  KvArenaShape shape = shape_of(kKvK8V4, 64, 400, 128);
+  shape.page_bytes += key_bound_bytes(shape.head_dim);
+  shape.key_bounds = true;
+  const auto arena = make_arena(shape);
+  ThreadPool pool(1);
+  const Backend& backend = cpu_backend(CpuIsa::scalar);
+  std::mt19937 random(5);
+  const std::vector<float> keys =
+      random_floats(random, 192 * int64_t{shape.kv_heads} * shape.head_dim);
+  store_step(backend, pool, *arena, {{0, 0, 192, keys.data(), keys.data(), {0, 0}}}, 0);
+  const KvFork forks[] = {{.from = 0, .to = 1, .tiers = {0, 0}, .high = 64}};
+  backend.kv_fork({arena->pool(), forks}, pool.stream());
+  store_step(backend, pool, *arena, {{2, 0, 64, keys.data(), keys.data(), {0, 0}}}, 0);
+  const KvPagesView pages = arena->view();
+  for (int32_t head = 0; head < shape.kv_heads; ++head) {
+    const auto bounds = [&](int32_t slot) {
+      const int32_t first_page = pages.table(pages.row_index(slot, 0, head))[0];
+      const std::byte* codes = key_bounds(pages, pages.page(first_page));
+      return std::vector<std::byte>(codes, codes + 2 * shape.head_dim);
+    };
+    EXPECT_EQ(bounds(1), bounds(2)) << head;
+    EXPECT_NE(bounds(1), bounds(0)) << head;
+  }
 }
 
 TEST(PageCodec, GivesBackWhatItHoldsExactly) {

@@ -33,8 +33,9 @@ class BoundQuery {
     for (int32_t i = 0; i < 2 * head_dim; ++i) {
       largest = std::max(largest, std::abs(sums[i]));
     }
-    // Queries with NaN or an infinity have no largest product. All pages are the same to them.
-    const bool usable = std::isfinite(sum_) && std::isfinite(largest) && largest > 0;
+    // Queries with NaN or an infinity have no largest product. All pages are the same to them, and
+    // to queries so small that a factor's step would be 0 or lose digits.
+    const bool usable = std::isfinite(sum_) && std::isfinite(largest) && largest >= kLeastSum;
     step_ = usable ? largest / kLargestFactor : 0;
     sum_ = usable ? sum_ : 0;
     for (int32_t i = 0; i < 2 * head_dim; ++i) {
@@ -53,6 +54,7 @@ class BoundQuery {
  private:
   // 255 times the magnitudes of the factors of one sign fit into 31 bits.
   static constexpr float kLargestFactor = 32000;
+  static constexpr float kLeastSum = 1e-30f;
 
   const int32_t head_dim_;
   int16_t factors_[2 * kMaxHeadDim];

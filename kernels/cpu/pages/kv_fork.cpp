@@ -3,6 +3,7 @@
 
 #include "kernels/check.h"
 #include "kernels/cpu/pages/free_list.h"
+#include "kernels/cpu/pages/key_bounds.h"
 #include "kernels/cpu/pages/ops.h"
 
 namespace tessera::scalar {
@@ -10,8 +11,8 @@ namespace {
 
 // One end of a row: `tokens` tokens in the pages at entry, entry + step, ...
 struct RowEnd {
-  int64_t tokens;
-  int64_t capacity;
+  const KvPageLayout& layout;
+  int32_t tokens;
   int64_t entry;
   int64_t step;
 };
@@ -19,14 +20,19 @@ struct RowEnd {
 void fork_end(const KvPool& pool, const RowEnd& end, const int32_t* from, int32_t* to) {
   const FreeList free_list(pool);
   int64_t entry = end.entry;
-  for (int64_t full = end.tokens / end.capacity; full > 0; --full, entry += end.step) {
+  for (int32_t full = end.tokens / end.layout.capacity; full > 0; --full, entry += end.step) {
     free_list.share(from[entry]);
     to[entry] = from[entry];
   }
-  if (end.tokens % end.capacity != 0) {
+  const int32_t rest = end.tokens % end.layout.capacity;
+  if (rest != 0) {
     to[entry] = free_list.take();
-    std::memcpy(pool.pages.page(to[entry]), pool.pages.page(from[entry]),
-                static_cast<size_t>(pool.pages.page_bytes));
+    std::byte* const page = pool.pages.page(to[entry]);
+    std::memcpy(page, pool.pages.page(from[entry]), static_cast<size_t>(pool.pages.page_bytes));
+    if (has_key_bounds(pool.pages, end.layout)) {
+      // The source's page may hold more tokens by now, on which the copy must not depend.
+      write_key_bounds(pool.pages, end.layout, rest, page);
+    }
   }
 }
 
@@ -37,9 +43,9 @@ void fork_row(const KvPool& pool, const KvFork& fork, int64_t from, int64_t to) 
   const KvRow counts{std::min(pages.rows[from].high, fork.high), pages.rows[from].low};
   TESSERA_CHECK(target[0] == kNoPage && target[pages.row_pages - 1] == kNoPage,
                 "kv_fork: the copy's slot holds pages");
-  fork_end(pool, {counts.high, pages.layouts[fork.tiers.high].capacity, 0, 1}, source, target);
-  fork_end(pool, {counts.low, pages.layouts[fork.tiers.low].capacity, pages.row_pages - 1, -1},
-           source, target);
+  fork_end(pool, {pages.layouts[fork.tiers.high], counts.high, 0, 1}, source, target);
+  fork_end(pool, {pages.layouts[fork.tiers.low], counts.low, pages.row_pages - 1, -1}, source,
+           target);
   pages.rows[to] = counts;
   std::memcpy(pages.residual(to), pages.residual(from),
               static_cast<size_t>(pages.residual_layout.page_bytes));

@@ -32,6 +32,7 @@ from edits import EDITS, EMULATED, HOST, RACES
 ROOT = pathlib.Path(__file__).resolve().parents[4]
 ORDERS = ("ascending", "descending", "shuffled:1")
 SECONDS = 300  # of processor time, so that a busy machine catches nothing; a kernel may never end
+WALL_SECONDS = 12 * SECONDS  # for a test that waits forever, which takes no processor time
 FEW = 3  # tests of a fault's first run
 
 # Barriers of a block that are also tried as barriers of each warp alone: a wrong fence.
@@ -40,9 +41,12 @@ BLOCKS = re.compile(r"\bsync_block\(\);")
 
 def run(command, **variables):
     """Returns: (exit status, output); status 124 if it ran too long."""
-    done = subprocess.run(command, env={**os.environ, **variables}, stdout=subprocess.PIPE,
-                          stderr=subprocess.STDOUT, text=True, errors="replace",
-                          preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS)))
+    try:
+        done = subprocess.run(command, env={**os.environ, **variables}, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True, errors="replace", timeout=WALL_SECONDS,
+                              preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS)))
+    except subprocess.TimeoutExpired:
+        return 124, ""
     too_long = done.returncode in (-signal.SIGXCPU, -signal.SIGKILL)
     return (124, "") if too_long else (done.returncode, done.stdout)
 
