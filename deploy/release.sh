@@ -19,8 +19,8 @@ out=$(realpath "${2:-build/packages}")
 for tool in patchelf dpkg-shlibdeps strip; do
   command -v "$tool" >/dev/null || { echo "no $tool here: deploy/dependencies.sh release" >&2; exit 1; }
 done
-# Without PTX a GPU newer than the build's architectures finds no kernels.
-if [ -e "$build/bin/libtessera_cuda.so" ] &&
+# Without PTX a GPU newer than the build's architectures finds no kernels. An image may be for one architecture.
+if [ -z "$image" ] && [ -e "$build/bin/libtessera_cuda.so" ] &&
   ! grep -q '^TESSERA_CUDA_ARCHITECTURES:.*-virtual' "$build/CMakeCache.txt"; then
   echo "$build has no PTX: configure it with TESSERA_CUDA_ARCHITECTURES=80-real;90a-real;90-virtual" >&2
   exit 1

@@ -140,8 +140,11 @@ void ConnectionAcceptor::run() {
     }
   }
   // Connections that wait in the kernel's queue would be reset, and a proxy that has sent a call on
-  // one does not send it again.
-  while (poll(&polled[1], 1, 0) > 0 && make_room() && accept_one()) {
+  // one does not send it again. Clients that connect without end must not keep the port open.
+  for (int waiting = SOMAXCONN; waiting > 0 && poll(&polled[1], 1, 0) > 0; --waiting) {
+    if (!make_room() || !accept_one()) {
+      break;
+    }
   }
   shutdown(socket_, SHUT_RDWR);
 }

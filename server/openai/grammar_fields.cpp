@@ -24,7 +24,8 @@ class Reader {
   std::optional<GrammarSpec> read() {
     read_response_format();
     if (spec_.has_value()) {
-      spec_->text_alone = true;
+      // A structural tag may bind calls too.
+      spec_->text_alone = spec_->kind != Kind::structural_tag;
     }
     read_structured_outputs();
     if (fields_.find("guided_json") != nullptr) {

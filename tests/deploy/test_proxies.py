@@ -17,7 +17,7 @@ import grpc_tools
 import pytest
 from grpc_tools import protoc
 
-from fleet import PATIENCE, PROGRAMS, ROOT, Program, eventually, free_ports, load, needed, replicas
+from fleet import PATIENCE, ROOT, Program, eventually, free_ports, load, needed, replicas
 
 pytestmark = pytest.mark.long
 

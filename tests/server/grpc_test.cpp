@@ -1,9 +1,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "tests/server/grpc_exchange.h"
@@ -160,6 +162,19 @@ TEST_F(Grpc, StopAcceptingSendsClientsAwayAndFinishesTheirCalls) {
   EXPECT_EQ(stream.text(), "ab");
   EXPECT_TRUE(listener_->drain(kPatience));
   EXPECT_EQ(engine_->requests(), 1U);
+}
+
+TEST_F(Grpc, AStreamMayWaitLongerForATokenThanAClientForAMessage) {
+  start({.address = "127.0.0.1", .port = 0, .write_timeout = std::chrono::milliseconds(500)});
+  ClientStream stream(*stub_, text_request("hi"));
+  const RequestId id = next_request();
+  engine_->emit(id, "a");
+  stream.read_until("a");
+  std::this_thread::sleep_for(std::chrono::seconds(1));
+  engine_->emit(id, "b");
+  engine_->finish(id, FinishReason::length);
+  EXPECT_TRUE(stream.finish().ok()) << "a message that was read counts as unread";
+  EXPECT_EQ(stream.text(), "ab");
 }
 
 TEST_F(Grpc, StopEndsWhatIsOpen) {

@@ -93,10 +93,13 @@ TEST_F(HttpTools, LeavesCallsAloneWhereNoneAreWanted) {
 
 TEST_F(HttpTools, RefusesARequiredCallBesideAnotherGrammar) {
   answer("");
-  const json body =
-      post(std::string(kTools) + R"(,"tool_choice":"required","guided_regex":"[a-z]+")");
-  EXPECT_EQ(last.status, 400);
-  EXPECT_EQ(body.at("error").at("param"), "tool_choice");
+  for (const char* const grammar :
+       {R"("guided_regex":"[a-z]+")",
+        R"("response_format":{"type":"structural_tag","format":{"type":"any_text"}})"}) {
+    const json body = post(std::string(kTools) + R"(,"tool_choice":"required",)" + grammar);
+    EXPECT_EQ(last.status, 400) << grammar;
+    EXPECT_EQ(body.at("error").at("param"), "tool_choice") << grammar;
+  }
 }
 
 TEST_F(HttpTools, ForcesACallWhateverFormatATextWouldHave) {

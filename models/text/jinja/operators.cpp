@@ -158,9 +158,11 @@ absl::StatusOr<Value> binary(std::string_view name, const Value& left, const Val
     return concatenated(*left.text(), *right.text(), rendering);
   }
   if (name == "+" && left.list() != nullptr && right.list() != nullptr) {
+    const std::vector<Value>& more = right.list()->items;
+    TESSERA_RETURN_IF_ERROR(
+        rendering.charge((left.list()->items.size() + more.size()) * kItemCost));
     std::vector<Value> items = left.list()->items;
-    items.insert(items.end(), right.list()->items.begin(), right.list()->items.end());
-    TESSERA_RETURN_IF_ERROR(rendering.charge(items.size() * kItemCost));
+    items.insert(items.end(), more.begin(), more.end());
     return Value::list(std::move(items));
   }
   if (name == "*" && left.text() != nullptr && right.is_integer()) {

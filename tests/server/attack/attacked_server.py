@@ -2,7 +2,6 @@
 
 import http.client
 import json
-import os
 import pathlib
 import re
 import resource
