@@ -45,16 +45,18 @@ struct KvDemand {
   // Pages of the high tier for the closed groups of `tokens` tokens. Valid as long as no policy has
   // compressed them, except in sections.
   constexpr int64_t pages_for(int64_t tokens) const {
-    return section_pages() + heads * div_ceil(high_tokens(tokens), page_tokens);
+    return section_pages(tokens) + heads * div_ceil(high_tokens(tokens), page_tokens);
   }
 
   // The full ones of these pages. Sequences with a common beginning may share them.
   constexpr int64_t full_pages(int64_t tokens) const {
-    return section_pages() + heads * (high_tokens(tokens) / page_tokens);
+    return section_pages(tokens) + heads * (high_tokens(tokens) / page_tokens);
   }
 
-  constexpr int64_t section_pages() const {  // of all compressed sections
-    return sections.tokens == 0 ? 0 : sections.compressed / sections.tokens * sections.pages;
+  // Pages of the compressed sections among the first `tokens` tokens.
+  constexpr int64_t section_pages(int64_t tokens) const {
+    const int64_t compressed = std::min<int64_t>(tokens, sections.compressed);
+    return sections.tokens == 0 ? 0 : compressed / sections.tokens * sections.pages;
   }
 
   // Tokens in closed groups of the high tier behind compressed sections, if the sequence has

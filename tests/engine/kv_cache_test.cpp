@@ -72,6 +72,16 @@ TEST(KvDemand, CountsWholeGroupsInPagesOfAnySize) {
   }
 }
 
+TEST(KvDemand, CountsTheSectionsAmongTheTokensAlone) {
+  const KvDemand demand{
+      .heads = 4, .page_tokens = 64, .sections = {.tokens = 256, .pages = 12, .compressed = 512}};
+  EXPECT_EQ(demand.full_pages(0), 0);
+  EXPECT_EQ(demand.pages_for(0), 0);
+  EXPECT_EQ(demand.full_pages(256), 12);
+  EXPECT_EQ(demand.full_pages(512), 24);
+  EXPECT_EQ(demand.pages_for(512 + 64 + 63), 24 + 4);
+}
+
 TEST(KvDemand, WantsAPageForEachHeadWhereCompressionRuns) {
   const KvDemand demand{.heads = 3, .page_tokens = 64, .compresses = true, .prompt_tokens = 100};
   EXPECT_EQ(demand.growth(0, 63), 0);
