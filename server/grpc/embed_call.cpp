@@ -14,10 +14,12 @@ namespace tessera {
 std::shared_ptr<EmbedCall> EmbedCall::make(const Shared& shared,
                                            grpc::CallbackServerContext& context,
                                            std::shared_ptr<const Caller> caller,
+                                           ByteBudget::Share request_room,
                                            v1::EmbedResponse& response) {
   auto call = std::make_shared<EmbedCall>(shared, context, response);
   begin_record(context, *caller, "/tessera.v1.Inference/Embed", *call->record_);
   call->caller_ = std::move(caller);
+  call->request_room_ = std::move(request_room);
   call->self_ = call;
   return call;
 }
@@ -128,6 +130,7 @@ void EmbedCall::OnCancel() {
 
 void EmbedCall::OnDone() {
   shared_.unread.end(context_);
+  request_room_.release();
   log_access(*record_, absl::StatusCodeToString(end_code_),
              end_code_ != absl::StatusCode::kCancelled);
   shared_.calls.close();

@@ -35,9 +35,10 @@ class EmbedCall final : public grpc::ServerUnaryReactor,
   static constexpr std::size_t kMaxAnswerBytes = 4U << 20U;
 
   // Returns: a new call. gRPC may have its reactor at once; start() or finish() follows.
-  // response: gRPC keeps it until the call is finished.
+  // request_room: of the parsed request. response: gRPC keeps both until the call is done.
   static std::shared_ptr<EmbedCall> make(const Shared& shared, grpc::CallbackServerContext& context,
                                          std::shared_ptr<const Caller> caller,
+                                         ByteBudget::Share request_room,
                                          v1::EmbedResponse& response);
 
   EmbedCall(const Shared& shared, grpc::CallbackServerContext& context,
@@ -64,6 +65,7 @@ class EmbedCall final : public grpc::ServerUnaryReactor,
   v1::EmbedResponse& response_;
   const std::shared_ptr<RequestRecord> record_ = std::make_shared<RequestRecord>();
   std::shared_ptr<const Caller> caller_;
+  ByteBudget::Share request_room_;
   std::string model_;                // as the request names it
   std::shared_ptr<EmbedCall> self_;  // keeps the call alive until OnDone
   absl::StatusCode end_code_ = absl::StatusCode::kOk;

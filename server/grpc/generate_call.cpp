@@ -71,10 +71,12 @@ struct GenerateCall::Sequence final : EventSink {
 
 std::shared_ptr<GenerateCall> GenerateCall::make(const Shared& shared,
                                                  grpc::ServerContextBase& context,
-                                                 std::shared_ptr<const Caller> caller) {
+                                                 std::shared_ptr<const Caller> caller,
+                                                 ByteBudget::Share request_room) {
   auto call = std::make_shared<GenerateCall>(shared, context);
   begin_record(context, *caller, "/tessera.v1.Inference/Generate", *call->record_);
   call->caller_ = std::move(caller);
+  call->request_room_ = std::move(request_room);
   call->self_ = call;
   return call;
 }
@@ -88,7 +90,7 @@ void GenerateCall::start(const v1::GenerateRequest& request) {
 GenerateCall* GenerateCall::refuse(const Shared& shared, grpc::ServerContextBase& context,
                                    const absl::Status& status) {
   const std::shared_ptr<GenerateCall> call =
-      make(shared, context, std::make_shared<const Caller>());
+      make(shared, context, std::make_shared<const Caller>(), {});
   call->finish_early(status);
   return call.get();
 }
@@ -438,6 +440,7 @@ void GenerateCall::OnCancel() {
 
 void GenerateCall::OnDone() {
   shared_.unread.end(context_);
+  request_room_.release();
   log_access(*record_, absl::StatusCodeToString(end_code_),
              end_code_ != absl::StatusCode::kCancelled);
   shared_.calls.close();

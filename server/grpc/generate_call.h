@@ -44,8 +44,10 @@ class GenerateCall final : public grpc::ServerWriteReactor<v1::GenerateResponse>
   };
 
   // Returns: a new call. gRPC may have its reactor at once; start() or finish_early() follows.
+  // request_room: of the parsed request, which gRPC keeps as long as the call.
   static std::shared_ptr<GenerateCall> make(const Shared& shared, grpc::ServerContextBase& context,
-                                            std::shared_ptr<const Caller> caller);
+                                            std::shared_ptr<const Caller> caller,
+                                            ByteBudget::Share request_room);
 
   // Submits the request. A refused one finishes with its error. Takes time in proportion to it.
   void start(const v1::GenerateRequest& request);
@@ -96,6 +98,7 @@ class GenerateCall final : public grpc::ServerWriteReactor<v1::GenerateResponse>
   grpc::ServerContextBase& context_;  // of the call; valid until OnDone
   const std::shared_ptr<RequestRecord> record_ = std::make_shared<RequestRecord>();
   std::shared_ptr<const Caller> caller_;
+  ByteBudget::Share request_room_;
   std::optional<AnswerNotation> notation_;  // of a chat
   AnswerEnd end_;
   std::size_t best_ = 0;  // sequences of which the messages are sent, if not all

@@ -1,6 +1,7 @@
 #include "server/grpc/inference_service.h"
 
 #include <memory>
+#include <utility>
 
 #include "models/status_macros.h"
 #include "server/grpc/authorization.h"
@@ -19,11 +20,12 @@ grpc::ServerUnaryReactor* reply(grpc::CallbackServerContext* context, const absl
 }
 
 // Answers with one message, which is computed later. gRPC owns it from its creation to OnDone.
-// Until then it holds the room of the answer.
+// Until then it holds the room of the request and of the answer.
 class LaterReply final : public grpc::ServerUnaryReactor {
  public:
-  LaterReply(UnreadMessages& unread, grpc::CallbackServerContext& context)
-      : unread_(unread), context_(context) {}
+  LaterReply(UnreadMessages& unread, grpc::CallbackServerContext& context,
+             ByteBudget::Share request_room)
+      : unread_(unread), context_(context), request_room_(std::move(request_room)) {}
 
   ByteBudget::Share& room() { return room_; }
 
@@ -40,6 +42,7 @@ class LaterReply final : public grpc::ServerUnaryReactor {
 
   UnreadMessages& unread_;
   grpc::CallbackServerContext& context_;
+  const ByteBudget::Share request_room_;
   ByteBudget::Share room_;
 };
 
@@ -78,17 +81,30 @@ InferenceService::InferenceService(tessera::Service& service, const ApiKeys& key
       unread_(write_timeout),
       shared_{service, calls_, writer_, unread_, max_pending_tokens} {}
 
+// gRPC counts a message's bytes only until it is parsed, and keeps it until the call is done.
+// Returns: the room of a parsed request.
+// Errors: Unavailable if the others leave it none.
+absl::StatusOr<ByteBudget::Share> InferenceService::room_for(
+    const google::protobuf::Message& request) const {
+  return take_bytes(&work_.budget, request.SpaceUsedLong());
+}
+
 // Runs `call`, which takes the room of its answer, on the work pool and finishes with its status.
 // Request, response and context live until then.
 template <class Call>
 grpc::ServerUnaryReactor* InferenceService::reply_later(
-    grpc::CallbackServerContext* context, std::size_t bytes,
+    grpc::CallbackServerContext* context, const google::protobuf::Message& request,
     const google::protobuf::MessageLite& response, Call call) {
   const auto caller = authorize(keys_, *context);
   if (!caller.ok()) {
     return reply(context, caller.status());
   }
-  auto* reactor = new LaterReply(unread_, *context);
+  auto room = room_for(request);
+  if (!room.ok()) {
+    return reply(context, room.status());
+  }
+  const std::size_t bytes = room->bytes();
+  auto* reactor = new LaterReply(unread_, *context, *std::move(room));
   if (!work_.pool.submit((*caller)->turn_name(), bytes, [reactor, &response, call] {
         reactor->finish(call(reactor->room()), response);
       })) {
@@ -103,9 +119,15 @@ grpc::ServerWriteReactor<v1::GenerateResponse>* InferenceService::Generate(
   if (!caller.ok()) {
     return GenerateCall::refuse(shared_, *context, caller.status());
   }
-  const std::shared_ptr<GenerateCall> call = GenerateCall::make(shared_, *context, *caller);
+  auto room = room_for(*request);
+  if (!room.ok()) {
+    return GenerateCall::refuse(shared_, *context, room.status());
+  }
+  const std::size_t bytes = room->bytes();
+  const std::shared_ptr<GenerateCall> call =
+      GenerateCall::make(shared_, *context, *caller, *std::move(room));
   // The call owns its writing side until start() returns, so gRPC keeps request and context.
-  if (!work_.pool.submit((*caller)->turn_name(), request->ByteSizeLong(),
+  if (!work_.pool.submit((*caller)->turn_name(), bytes,
                          [call, request] { call->start(*request); })) {
     call->finish_early(absl::UnavailableError(kBusy));
   }
@@ -119,10 +141,15 @@ grpc::ServerUnaryReactor* InferenceService::Embed(grpc::CallbackServerContext* c
   if (!caller.ok()) {
     return reply(context, caller.status());
   }
-  const std::shared_ptr<EmbedCall> call =
-      EmbedCall::make({service_, calls_, writer_, unread_}, *context, *caller, *response);
+  auto room = room_for(*request);
+  if (!room.ok()) {
+    return reply(context, room.status());
+  }
+  const std::size_t bytes = room->bytes();
+  const std::shared_ptr<EmbedCall> call = EmbedCall::make(
+      {service_, calls_, writer_, unread_}, *context, *caller, *std::move(room), *response);
   // gRPC keeps request, response and context until the call is finished.
-  if (!work_.pool.submit((*caller)->turn_name(), request->ByteSizeLong(),
+  if (!work_.pool.submit((*caller)->turn_name(), bytes,
                          [call, request] { call->start(*request); })) {
     call->finish(absl::UnavailableError(kBusy));
   }
@@ -147,7 +174,7 @@ grpc::ServerUnaryReactor* InferenceService::Abort(grpc::CallbackServerContext* c
 grpc::ServerUnaryReactor* InferenceService::Tokenize(grpc::CallbackServerContext* context,
                                                      const v1::TokenizeRequest* request,
                                                      v1::TokenizeResponse* response) {
-  return reply_later(context, request->ByteSizeLong(), *response,
+  return reply_later(context, *request, *response,
                      [this, request, response](ByteBudget::Share& room) {
                        return tokenize(service_, *request, *response, room);
                      });
@@ -156,7 +183,7 @@ grpc::ServerUnaryReactor* InferenceService::Tokenize(grpc::CallbackServerContext
 grpc::ServerUnaryReactor* InferenceService::Detokenize(grpc::CallbackServerContext* context,
                                                        const v1::DetokenizeRequest* request,
                                                        v1::DetokenizeResponse* response) {
-  return reply_later(context, request->ByteSizeLong(), *response,
+  return reply_later(context, *request, *response,
                      [this, request, response](ByteBudget::Share& room) {
                        return detokenize(service_, *request, *response, room);
                      });

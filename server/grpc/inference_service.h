@@ -53,8 +53,10 @@ class InferenceService final : public v1::Inference::CallbackService {
   CallTable& calls() { return calls_; }
 
  private:
+  absl::StatusOr<ByteBudget::Share> room_for(const google::protobuf::Message& request) const;
   template <class Call>
-  grpc::ServerUnaryReactor* reply_later(grpc::CallbackServerContext* context, std::size_t bytes,
+  grpc::ServerUnaryReactor* reply_later(grpc::CallbackServerContext* context,
+                                        const google::protobuf::Message& request,
                                         const google::protobuf::MessageLite& response, Call call);
 
   tessera::Service& service_;

@@ -68,6 +68,41 @@ TEST_F(Grpc, ComputesNoAnswerOfTokensThatFindsNoRoom) {
   EXPECT_EQ(fake_->budget.used(), 0) << "the room is given back";
 }
 
+// Only the room of the message counts a field that this server does not know.
+template <class Message>
+Message with_unknown_field(Message message, size_t bytes) {
+  message.GetReflection()->MutableUnknownFields(&message)->AddLengthDelimited(
+      9999, std::string(bytes, 'x'));
+  return message;
+}
+
+TEST_F(Grpc, KeepsRoomForAParsedRequestUntilItsCallIsDone) {
+  constexpr size_t kBytes = 1 << 20;
+  const v1::GenerateRequest request = with_unknown_field(text_request("hi"), kBytes);
+  ClientStream stream(*stub_, request);
+  const RequestId id = next_request();
+  EXPECT_GE(fake_->budget.used(), kBytes);
+  {
+    const auto most = fake_->budget.take(fake_->budget.bytes() - fake_->budget.used() - kBytes / 2);
+    EXPECT_EQ(ClientStream(*stub_, request).finish().error_code(), grpc::StatusCode::UNAVAILABLE);
+    v1::EmbedResponse vectors;
+    grpc::ClientContext embed;
+    EXPECT_EQ(
+        stub_->Embed(&embed, with_unknown_field(v1::EmbedRequest(), kBytes), &vectors).error_code(),
+        grpc::StatusCode::UNAVAILABLE);
+    v1::DetokenizeResponse text;
+    grpc::ClientContext detokenize;
+    EXPECT_EQ(
+        stub_->Detokenize(&detokenize, with_unknown_field(v1::DetokenizeRequest(), kBytes), &text)
+            .error_code(),
+        grpc::StatusCode::UNAVAILABLE);
+  }
+  engine_->finish(id, FinishReason::length);
+  EXPECT_TRUE(stream.finish().ok());
+  listener_->stop();
+  EXPECT_EQ(fake_->budget.used(), 0);
+}
+
 TEST_F(Grpc, DescribesModelAndServer) {
   grpc::ClientContext model_context;
   v1::GetModelInfoResponse model;
