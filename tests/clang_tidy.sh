@@ -25,8 +25,8 @@ for file in $files; do
 done
 [ "$left" -eq 0 ] || echo "clang-tidy: $left changed files are left out, tests/clang_tidy.sh --changed takes all"
 [ -n "$chosen" ] || { echo "clang-tidy: no source to check"; exit 0; }
-# The build is GCC's: clang cannot read its precompiled headers, and passes over unknown flags.
-sed -i -E 's# -include [^ ]*cmake_pch\.hxx##g; s#/build/clang-tidy/#/build/release/#g' \
+# The build is GCC's: clang cannot read its precompiled headers and does not know its -fno-tree flags.
+sed -i -E 's# -include [^ ]*cmake_pch\.hxx##g; s# -fno-tree-[a-z-]+##g; s#/build/clang-tidy/#/build/release/#g' \
   build/clang-tidy/compile_commands.json
 echo $chosen | xargs -P "$(nproc)" -n 1 "$tidy" -p build/clang-tidy --quiet \
   --extra-arg=-Wno-unknown-warning-option --extra-arg=-Wno-ignored-optimization-argument \
