@@ -121,6 +121,8 @@ class KvCache {
   // its tokens. The view points into memory that this cache owns.
   KvPagesView view() const { return arena_->view(); }
   KvTiers tiers(const KvSlot& slot) const { return slots_.at(slot).tiers; }
+  // Requires: reserve() has run for the step. The tokens of a replay are counted there, and under a
+  // policy that replays only their queries score.
   KvScoring scoring(const KvSlot& slot) const;
   // Position of the next token that the slot stores. During a replay this is behind the section, by
   // the replayed tokens so far; compress() forgets these and moves it back to the section's end.

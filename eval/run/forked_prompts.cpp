@@ -259,18 +259,20 @@ class ForkedPromptsImpl final : public ForkedPrompts {
                        .newest = parts_.policy.newest_dense(),
                        .prompt = piece.prompt,
                        .read_tiles = parts_.policy.read_tiles(piece.stored)});
-      scorings.push_back(kv_->scoring(piece.slot));
       slots.push_back(&piece.slot);
       tokens.insert(tokens.end(), piece.tokens.begin(), piece.tokens.end());
       for (int32_t i = 0; i < count; ++i) {
         positions.push_back(piece.stored + i);
       }
     }
+    kv_->reserve(reservations);
+    for (const KvSlot* const slot : slots) {
+      scorings.push_back(kv_->scoring(*slot));
+    }
     if (std::none_of(scorings.begin(), scorings.end(),
                      [](const KvScoring& scoring) { return scoring.token_scores; })) {
       scorings.clear();
     }
-    kv_->reserve(reservations);
     parts_.model->forward({tokens, positions, spans, scorings}, kv_->view(), parts_.stream);
     for (size_t p = 0; p < pieces.size(); ++p) {
       read_logits(pieces[p], spans[p].first_row);

@@ -64,7 +64,8 @@ constexpr const char* kPresets[] = {"f16",
                                     "leankv",
                                     "snapkv:keep_share=0.3",
                                     "h2o:keep_share=0.3",
-                                    "streaming:keep_share=0.3"};
+                                    "streaming:keep_share=0.3",
+                                    "kvzip-50:section=128"};
 
 TEST_F(Forks, AnswerAsTheEngineDoes) {
   // Five questions in forks of three at once.

@@ -24,21 +24,21 @@ def eventually(condition, what, seconds=PATIENCE):
         time.sleep(0.01)
 
 
-def flags_of(*more):
-    return ["--model", str(MODEL), "--http-port", "0", "--grpc-port", "0", "--drain-delay", "0",
+def flags_of(*more, model=MODEL):
+    return ["--model", str(model), "--http-port", "0", "--grpc-port", "0", "--drain-delay", "0",
             "--threads", "1", *map(str, more)]
 
 
 class Server:
     """A running server. `descriptors`: its limit of open files, soft and hard."""
 
-    def __init__(self, program, *flags, descriptors=None, setup=lambda: None):
+    def __init__(self, program, *flags, model=MODEL, descriptors=None, setup=lambda: None):
         def prepare():
             if descriptors is not None:
                 resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors, descriptors))
             setup()
 
-        self.process = subprocess.Popen([program, *flags_of(*flags)], stderr=subprocess.PIPE,
+        self.process = subprocess.Popen([program, *flags_of(*flags, model=model)], stderr=subprocess.PIPE,
                                         text=True, preexec_fn=prepare)
         self.log = []
         self._reader = threading.Thread(target=self._read_log, daemon=True)

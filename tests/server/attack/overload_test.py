@@ -1,11 +1,12 @@
 """More load than a server can take, from one tenant and from all:
 
-    overload_test.py LOAD SERVER [SECONDS [TEST]]
+    overload_test.py LOAD SERVER [SECONDS [TEST [MODEL]]]
 
 Needs only Python and tessera-load. Prints the tables of docs/measurements, and checks them. TEST is
-Tenants or Overload; without it both run. Each measured load takes SECONDS, 60 by default. Phases that
-are compared alternate, so that other work on the machine falls on both. On a machine of four cores or
-more the server has two of its own, and so has each client that is measured.
+Tenants or Overload; without it both run. Each measured load takes SECONDS, 60 by default. MODEL is a
+checkpoint, the shipped one by default. Phases that are compared alternate, so that other work on the
+machine falls on both. On a machine of four cores or more the server has two of its own, and so has
+each client that is measured.
 """
 
 import concurrent.futures
@@ -21,10 +22,12 @@ import threading
 import time
 import unittest
 
+import attacked_server
 from attacked_server import MIB, Server
 
 LOAD, SERVER = sys.argv[1:3]
 SECONDS = float(sys.argv[3]) if len(sys.argv) > 3 else 60
+MODEL = pathlib.Path(sys.argv[5]) if len(sys.argv) > 5 else attacked_server.MODEL
 CORES = sorted(os.sched_getaffinity(0))
 SERVER_CORES, LIGHT_CORES, HEAVY_CORES = (
     (CORES[:-2], CORES[-2:-1], CORES[-1:]) if len(CORES) >= 4 else (CORES, CORES, CORES))
@@ -41,7 +44,7 @@ KEYS = {name: f"a-long-key-of-{name}" for name in ("heavy", "light")}
 
 
 def serve(*flags):
-    return Server(SERVER, "--max-sequences", SLOTS, *flags,
+    return Server(SERVER, "--max-sequences", SLOTS, *flags, model=MODEL,
                   setup=lambda: os.sched_setaffinity(0, SERVER_CORES))
 
 
@@ -220,4 +223,4 @@ class Overload(unittest.TestCase):
 
 if __name__ == "__main__":
     print(f"{os.cpu_count()} CPUs, load average {os.getloadavg()[0]:.1f}", flush=True)
-    unittest.main(argv=[sys.argv[0], *sys.argv[4:]], verbosity=2)
+    unittest.main(argv=[sys.argv[0], *sys.argv[4:5]], verbosity=2)
