@@ -87,15 +87,19 @@ class Repeated:
         try:
             while not self._ends.wait(self._pause):
                 self._step()
-        except Exception as error:  # end() raises it
+        except Exception as error:  # check() and end() raise it
             self._failure = error
+
+    def check(self):
+        """Raises what a call has raised: the thread has ended then."""
+        if self._failure is not None:
+            raise self._failure
 
     def end(self):
         """Waits for the last call. Raises what a call has raised."""
         self._ends.set()
         self._thread.join()
-        if self._failure is not None:
-            raise self._failure
+        self.check()
 
 
 class Replica:

@@ -12,13 +12,19 @@ class Subscriber:
     """A router's view of one replica: the blocks that were stored and not removed."""
 
     def __init__(self, endpoint, binds=False):
-        self.blocks = {}  # block: (its parent, its tokens)
+        self._blocks = {}  # block: (its parent, its tokens)
         self.numbers, self.topics, self.events, self.block_tokens = [], set(), 0, None
         self.strict = False
         self._socket = zmq.Context.instance().socket(zmq.SUB)
         self._socket.setsockopt(zmq.SUBSCRIBE, b"")
         self._socket.bind(endpoint) if binds else self._socket.connect(endpoint)
         self._reader = Repeated(self._read_next)
+
+    @property
+    def blocks(self):
+        """Raises what the reader has raised, so that no test waits for events that nothing reads."""
+        self._reader.check()
+        return self._blocks
 
     def _read_next(self):
         if self._socket.poll(50):
@@ -36,16 +42,16 @@ class Subscriber:
                 assert lora is None and medium is None
                 assert len(tokens) == len(hashes) * self.block_tokens
                 for place, block in enumerate(hashes):
-                    assert 0 < block < 1 << 64 and block not in self.blocks
-                    assert parent is None or parent in self.blocks or not self.strict
+                    assert 0 < block < 1 << 64 and block not in self._blocks
+                    assert parent is None or parent in self._blocks or not self.strict
                     own = tokens[place * self.block_tokens:][:self.block_tokens]
-                    self.blocks[block] = parent, own
+                    self._blocks[block] = parent, own
                     parent = block
             else:
                 assert kind == "BlockRemoved" and fields == [None]
                 for block in hashes:
-                    assert block in self.blocks or not self.strict
-                    self.blocks.pop(block, None)
+                    assert block in self._blocks or not self.strict
+                    self._blocks.pop(block, None)
 
     def cached(self, tokens):
         """Returns how many of these tokens the replica has, by the events."""

@@ -68,7 +68,8 @@ def test_a_router_knows_what_the_cache_holds(replica):
     assert router.block_tokens == one.metric("tessera:prefix_cache_unit_tokens")
     assert router.topics == {"kv@10.0.0.1:8080@tiny"}
     post(one, "/v1/cache/flush")
-    eventually(lambda: not router.blocks, "an empty cache")
+    eventually(lambda: units(one) == 0, "an empty cache")
+    eventually(lambda: not router.blocks, "the events of an empty cache")
     complete(one, STORY * 10, cache_salt="secret")
     assert units(one) > 0
     complete(one, "without " + STORY * 10)
