@@ -44,6 +44,13 @@ absl::StatusOr<std::unique_ptr<KvCache>> KvCache::create(const KvCacheOptions& o
         "KV cache: the backend ", backend.name,
         " reads all pages; read_share must be 1, so presets such as k8v4-quest have no kernels"));
   }
+  for (const KvSectionBlock& block : shape.section_blocks) {
+    if (weighs_output(block.scorer) && !backend.weighs_output) {
+      return absl::InvalidArgumentError(absl::StrCat("KV cache: the backend ", backend.name,
+                                                     " has no kernels for the scorer ",
+                                                     std::string(name_of(block.scorer))));
+    }
+  }
   for (const KvFormat format : shape.formats) {
     if (format.rotated && rotation_block(shape.head_dim) < kMinRotationBlock) {
       return absl::InvalidArgumentError(

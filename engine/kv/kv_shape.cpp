@@ -41,7 +41,8 @@ void add_prefix_blocks(const KvCacheOptions& options, KvArenaShape& shape,
   }
 }
 
-// Sections are prefix blocks too, so all presets that replay have sections of one length.
+// Sections are prefix blocks too, so all presets that replay have sections of one length, chosen by
+// one scorer.
 absl::Status add_sections(const KvCacheOptions& options, KvArenaShape& shape) {
   int32_t section = 0;
   for (const KvPolicy& policy : policies_of(options)) {
@@ -63,7 +64,13 @@ absl::Status add_sections(const KvCacheOptions& options, KvArenaShape& shape) {
           "KV policy: keep_share ", policy.keep_share, " of a section of ", policy.section,
           " tokens is less than a page of ", capacity, " tokens for each KV head"));
     }
-    const KvSectionBlock block{tier, pages};
+    const KvSectionBlock block{tier, pages, policy.scorer};
+    if (!shape.section_blocks.empty() && shape.section_blocks[0].scorer != policy.scorer) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "KV policy: scorer is ", std::string(name_of(policy.scorer)), " beside a preset with ",
+          std::string(name_of(shape.section_blocks[0].scorer)),
+          "; presets that replay share their sections, so they must have one scorer"));
+    }
     if (std::find(shape.section_blocks.begin(), shape.section_blocks.end(), block) ==
         shape.section_blocks.end()) {
       shape.section_blocks.push_back(block);
@@ -280,7 +287,8 @@ absl::Status check_served(const KvPolicy& policy, const KvModel& model, const Kv
   }
   if (policy.replays()) {
     const uint8_t tier = tiers_of(policy, shape).high;
-    const KvSectionBlock block{tier, section_pages(policy, shape.layout(tier).capacity)};
+    const KvSectionBlock block{tier, section_pages(policy, shape.layout(tier).capacity),
+                               policy.scorer};
     const bool same_section =
         shape.prefix_block_tokens == 0 || shape.prefix_block_tokens == policy.section;
     const bool scored = shape.section_scores == 0 || policy.section <= shape.section_scores;
@@ -288,8 +296,10 @@ absl::Status check_served(const KvPolicy& policy, const KvModel& model, const Kv
         std::find(shape.section_blocks.begin(), shape.section_blocks.end(), block) ==
             shape.section_blocks.end()) {
       return absl::InvalidArgumentError(
-          "KV policy: format, section and keep_share of the scorer replay must be those of a "
-          "preset that was named at this server's start, because compressed sections are shared");
+          "KV policy: scorer, format, section and keep_share of a policy that replays must be "
+          "those "
+          "of a preset that was named at this server's start, because compressed sections are "
+          "shared");
     }
   }
   if (policy.selects() && !shape.key_bounds) {

@@ -14,11 +14,12 @@
 
 namespace tessera {
 
-// Compressed sections (KvPolicy::section) as prefix blocks: a tier, and the pages that a row keeps,
-// as a mean over rows.
+// Compressed sections (KvPolicy::section) as prefix blocks: a tier, the pages that a row keeps, as
+// a mean over rows, and the scorer that chose the kept tokens.
 struct KvSectionBlock {
   uint8_t tier = 0;
   int32_t row_pages = 0;
+  KvScorer scorer = KvScorer::none;
 
   friend bool operator==(const KvSectionBlock&, const KvSectionBlock&) = default;
 };

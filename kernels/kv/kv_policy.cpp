@@ -138,9 +138,10 @@ constexpr KvPolicy lazyeviction() {
 
 // KVzip (2025) in 8 and 4 bits. The paper replays the whole prompt, in parts, and then drops single
 // tokens; here each section is replayed and compressed before the next one is computed, and rows
-// keep whole pages. docs/kv-prefix-compression.md explains why.
-constexpr KvPolicy kvzip(float keep_share) {
-  KvPolicy policy = pruning(KvScorer::replay, keep_share);
+// keep whole pages. docs/kv-prefix-compression.md explains why. The presets replay-50, replay-37 and
+// replay-25 differ in the scorer alone.
+constexpr KvPolicy kvzip(float keep_share, KvScorer scorer) {
+  KvPolicy policy = pruning(scorer, keep_share);
   policy.high = kKvK8V4;
   policy.low = kKvK8V4;
   policy.score_window = 0;
@@ -275,12 +276,12 @@ std::string section_error(const KvPolicy& policy) {
     return outside("section", policy.section, "a multiple of 64 between 64 and 4096");
   }
   if (policy.sinks != KvPolicy().sinks) {
-    return outside("sinks", policy.sinks, "4 with the scorer replay");
+    return outside("sinks", policy.sinks, "4 with a scorer that replays");
   }
   if (policy.rule != KvRule::budget || policy.allocator != KvAllocator::pages ||
       policy.keep_share == 0) {
-    return "scorer replay keeps a share of the pages of each section: it needs the rule budget, "
-           "the allocator pages, and keep_share";
+    return "a scorer that replays keeps a share of the pages of each section: it needs the rule "
+           "budget, the allocator pages, and keep_share";
   }
   return "";
 }
@@ -445,8 +446,11 @@ std::span<const KvPreset> kv_presets() {
       {"keyformer", keyformer()},
       {"zigzagkv", zigzagkv()},
       {"lazyeviction", lazyeviction()},
-      {"kvzip-50", kvzip(0.5f)},
-      {"kvzip-25", kvzip(0.25f)},
+      {"kvzip-50", kvzip(0.5f, KvScorer::replay)},
+      {"kvzip-25", kvzip(0.25f, KvScorer::replay)},
+      {"replay-50", kvzip(0.5f, KvScorer::replay_output)},
+      {"replay-37", kvzip(0.375f, KvScorer::replay_output)},
+      {"replay-25", kvzip(0.25f, KvScorer::replay_output)},
       {"k8v4-quest", quest()},
       {"streaming", pruning(KvScorer::none, 0.25f)},
   };

@@ -51,7 +51,7 @@ struct KvPolicy {
   // (0, 1]: the forgetting factor of the scorer `a2sf`. The paper searches it for each model.
   float score_decay = 0.99f;
   KvKeyScore key_score = KvKeyScore::magnitude;
-  // Tokens of a section, for the scorer `replay`. Sections are cut at fixed positions from the
+  // Tokens of a section, for scorers that replay. Sections are cut at fixed positions from the
   // first token on. Each is compressed by itself, once its last token is stored and the model has
   // repeated it.
   int32_t section = 512;
@@ -123,7 +123,7 @@ struct KvPolicy {
   constexpr bool prunes_keys() const { return has_low_tier() && low.key_keep < KvFormat::kKeepAll; }
   // Returns: true if the policy compresses section after section, each after its replay. What is
   // kept of a section then depends on the tokens up to its end alone, and can be shared.
-  constexpr bool replays() const { return is_lossy() && scorer == KvScorer::replay; }
+  constexpr bool replays() const { return is_lossy() && tessera::replays(scorer); }
   // Returns: true if the policy compresses a sequence by scores of its own queries, whose
   // compressed tokens cannot be shared.
   constexpr bool is_private() const { return is_lossy() && !replays(); }

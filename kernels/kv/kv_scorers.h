@@ -8,6 +8,7 @@
 #include "kernels/kv/scorers/none.h"
 #include "kernels/kv/scorers/recurrence.h"
 #include "kernels/kv/scorers/replay.h"
+#include "kernels/kv/scorers/replay_output.h"
 #include "kernels/kv/scorers/scissorhands.h"
 #include "kernels/kv/scorers/squares.h"
 #include "kernels/kv/scorers/sum.h"
@@ -41,6 +42,12 @@ namespace tessera {
 //   temperature(generated)               at least 1. generated: KvScoring::generated()
 //   noise(layer, query, token, log)      at least 1. query and token are positions, log is the
 //                                        backend's logarithm
+//   kReplays                             true: the queries are those of a section's replay
+//                                        (KvPolicy::section)
+//   kWeighsOutput                        true: a is divided by the root mean square of the residual
+//                                        stream at the query (KvScoreArgs::residual). kv_compress
+//                                        multiplies a score by the squared norm of its value. Needs
+//                                        kReplays, and Backend::weighs_output
 // The name is the value of the policy field `scorer`. Values go between ranks: add new ones last.
 #define TESSERA_KV_SCORERS(SCORER)         \
   SCORER(none, NoScorer)                   \
@@ -51,7 +58,8 @@ namespace tessera {
   SCORER(a2sf, A2sfScorer)                 \
   SCORER(recurrence, RecurrenceScorer)     \
   SCORER(keyformer, KeyformerScorer)       \
-  SCORER(replay, ReplayScorer)
+  SCORER(replay, ReplayScorer)             \
+  SCORER(replay_output, ReplayOutputScorer)
 
 enum class KvScorer : uint8_t {
 #define TESSERA_SCORER(name, Type) name,
@@ -75,6 +83,16 @@ constexpr auto with_scorer(KvScorer scorer, Call&& call) {
 // Returns: true if the backend must compute another softmax for the scorer.
 constexpr bool has_own_softmax(KvScorer scorer) {
   return with_scorer(scorer, [](auto type) { return decltype(type)::kOwnSoftmax; });
+}
+
+// Returns: true if the scored queries are those of a section's replay.
+constexpr bool replays(KvScorer scorer) {
+  return with_scorer(scorer, [](auto type) { return decltype(type)::kReplays; });
+}
+
+// Returns: true if attention counts by the change of the layer's output (kWeighsOutput).
+constexpr bool weighs_output(KvScorer scorer) {
+  return with_scorer(scorer, [](auto type) { return decltype(type)::kWeighsOutput; });
 }
 
 // Returns: a scorer's temperature and noise; 1 without a softmax of its own.

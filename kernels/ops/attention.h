@@ -179,13 +179,19 @@ constexpr int64_t attention_weight_row_floats(int32_t context, int32_t gqa_ratio
 //
 // If a policy's key score needs it, also adds |q| of the new tokens to KvPagesView::query_sums,
 // over the query heads of each KV head.
+//
+// A scorer with kWeighsOutput divides the attention of a query by the root mean square of its row
+// of `residual`.
 struct KvScoreArgs {
   MatrixView<const float> queries;   // [tokens, query_heads * head_dim], after RoPE
   MatrixView<const float> log_sums;  // [tokens, query_heads], as attention left them
   std::span<const SequenceSpan> sequences;
   std::span<const KvScoring> scorings;   // one for each of `sequences`
   MatrixView<const float> weights = {};  // as attention left them; no rows: none were left
-  KvPagesView pages;                     // with token_scores
+  // [tokens, hidden], the residual stream that enters the layer. Only scorers with kWeighsOutput
+  // read it.
+  MatrixView<const float> residual = {};
+  KvPagesView pages;  // with token_scores
   int32_t layer = 0;
   int32_t query_heads = 0;
   float scale = 0;

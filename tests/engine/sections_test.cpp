@@ -298,9 +298,36 @@ TEST(SectionPolicies, OfARequestAreThoseOfAPreset) {
   of_all_tokens.scorer = KvScorer::sum;
   EXPECT_THAT(std::string((*kv)->check(of_all_tokens).message()),
               testing::HasSubstr("needs scores beside the pages"));
+  KvPolicy by_output = policy;
+  by_output.scorer = KvScorer::replay_output;
   policy.keep_share = 1;
-  EXPECT_THAT(std::string((*kv)->check(policy).message()),
-              testing::HasSubstr("must be those of a preset"));
+  for (const KvPolicy& other : {policy, by_output}) {
+    EXPECT_THAT(std::string((*kv)->check(other).message()), testing::HasSubstr("must be"))
+        << name_of(other.scorer);
+  }
+}
+
+TEST(Sections, OfTwoScorersAreNotSharedByOneServer) {
+  ThreadPool threads(1);
+  KvCacheOptions options{.preset = short_sections(kSection),
+                         .also = {short_sections(kSection, "replay-50")},
+                         .prefix_cache = true,
+                         .layers = 2,
+                         .kv_heads = 2,
+                         .head_dim = 32,
+                         .query_heads = 4,
+                         .slots = 2,
+                         .context = 512};
+  EXPECT_THAT(std::string(KvCache::create(options, cpu_backend(CpuIsa::scalar), threads.stream())
+                              .status()
+                              .message()),
+              testing::HasSubstr("scorer is replay_output beside a preset with replay"));
+  options.also.clear();
+  options.preset = short_sections(kSection, "replay-50");
+  Backend without = cpu_backend(CpuIsa::scalar);
+  without.weighs_output = false;
+  EXPECT_THAT(std::string(KvCache::create(options, without, threads.stream()).status().message()),
+              testing::HasSubstr("no kernels for the scorer replay_output"));
 }
 
 }  // namespace

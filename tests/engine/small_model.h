@@ -32,8 +32,8 @@ inline KvPreset lossy(const char* name) {
 }
 
 // Returns: a preset that replays sections of `tokens` tokens, and keeps half of their pages.
-inline KvPreset short_sections(int32_t tokens) {
-  KvPreset preset = *find_kv_preset("kvzip-50");
+inline KvPreset short_sections(int32_t tokens, const char* like = "kvzip-50") {
+  KvPreset preset = *find_kv_preset(like);
   preset.policy.section = tokens;
   return preset;
 }

@@ -69,12 +69,16 @@ TEST_P(KvScoreDecode, DoesNotDependOnTheRestOfTheBatch) {
 
 // A replay scores its section alone, to the bits that the section has where all tokens have scores.
 TEST_P(KvScoreDecode, OfASectionAreThoseThatItsTokensHaveAmongAll) {
-  ScoreShape shape{.policy = scored(KvScorer::replay, 0, true, kKvK8V4)};
-  shape.prompt = 192;
-  shape.tokens = 262;
-  shape.section = 128;
-  expect_scores_of_the_section_alone(device(), shape, 12,
-                                     {{192, 70}, {192, 1, 63, 1, 5}, {150, 42, 69, 1}});
+  for (const KvScorer scorer : {KvScorer::replay, KvScorer::replay_output}) {
+    if (serves(device(), scorer)) {
+      ScoreShape shape{.policy = scored(scorer, 0, true, kKvK8V4)};
+      shape.prompt = 192;
+      shape.tokens = 262;
+      shape.section = 128;
+      expect_scores_of_the_section_alone(device(), shape, 12,
+                                         {{192, 70}, {192, 1, 63, 1, 5}, {150, 42, 69, 1}});
+    }
+  }
 }
 
 // Keyformer's temperature rises with each generated token.

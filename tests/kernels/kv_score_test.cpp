@@ -21,7 +21,10 @@ TEST_P(KvScore, IsTheAttentionOfTheScoredQueries) {
     const bool halves = format.is_sparse() && multiplies_halves(*device().backend);
     const double relative = halves ? 2e-2 : 2e-3;
     for (const KvScorer scorer : {KvScorer::mean, KvScorer::sum, KvScorer::squares, KvScorer::a2sf,
-                                  KvScorer::keyformer, KvScorer::replay}) {
+                                  KvScorer::keyformer, KvScorer::replay, KvScorer::replay_output}) {
+      if (!serves(device(), scorer)) {
+        continue;
+      }
       ScoreShape shape{.policy = scored(scorer, seed % 3 == 0 ? 0 : 40, seed % 2 == 0, format)};
       shape.gqa_ratio = 1 + static_cast<int32_t>(seed % 5);
       shape.head_dim = seed % 4 == 0 ? 80 : 16;
@@ -117,7 +120,10 @@ TEST_P(KvScore, DoesNotDependOnChunks) {
   for (const KvFormat format : {kKvF16, kKvK8V4, kKvK4V2, kKvS50, kKvS70K8V4}) {
     for (const KvScorer scorer :
          {KvScorer::mean, KvScorer::squares, KvScorer::scissorhands, KvScorer::a2sf,
-          KvScorer::recurrence, KvScorer::keyformer, KvScorer::replay}) {
+          KvScorer::recurrence, KvScorer::keyformer, KvScorer::replay, KvScorer::replay_output}) {
+      if (!serves(device(), scorer)) {
+        continue;
+      }
       ScoredSequence sequence({.policy = scored(scorer, 90, true, format)}, 77);
       const auto whole = sequence.run(device(), {270});
       for (const std::vector<int32_t>& chunks : cuts) {
@@ -182,9 +188,10 @@ TEST_P(KvScore, WeightsOfLongRowsAreThoseOfTheirTiles) {
 TEST_P(KvScore, OfASectionAreThoseThatItsTokensHaveAmongAll) {
   uint32_t seed = 500;
   for (const KvFormat format : {kKvF16, kKvK4V4R, kKvS50}) {
-    if (serves(device(), format)) {
+    const KvScorer scorer = seed % 2 == 0 ? KvScorer::replay : KvScorer::replay_output;
+    if (serves(device(), format) && serves(device(), scorer)) {
       SCOPED_TRACE(testing::Message() << "seed " << seed);
-      ScoreShape shape{.policy = scored(KvScorer::replay, 0, true, format)};
+      ScoreShape shape{.policy = scored(scorer, 0, true, format)};
       shape.kv_heads = 1;
       shape.prompt = 1216;
       shape.tokens = 1230;

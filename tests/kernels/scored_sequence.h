@@ -45,6 +45,7 @@ class ScoredSequence {
     queries_ = random_floats(random, shape.tokens * query_cols(), 2.0f);
     keys_ = random_floats(random, shape.tokens * kv_cols());
     values_ = random_floats(random, shape.tokens * kv_cols());
+    residual_ = random_floats(random, shape.tokens * kResidual, 3.0f);
   }
 
   // chunks: numbers of tokens; their sum is shape.tokens.
@@ -85,8 +86,9 @@ class ScoredSequence {
         if (scoring.scorer == KvScorer::keyformer) {
           weights = keyformer_softmax(weights, p);
         }
+        const double divisor = weighs_output(scoring.scorer) ? residual_rms(p) : 1;
         for (int32_t t = 0; t <= p; ++t) {
-          const double a = weights[static_cast<size_t>(t)];
+          const double a = weights[static_cast<size_t>(t)] / divisor;
           double& score = scores[static_cast<size_t>(t)];
           score = scoring.scorer == KvScorer::replay
                       ? std::max(score, a)
@@ -127,6 +129,17 @@ class ScoredSequence {
   }
 
  private:
+  static constexpr int64_t kResidual = 24;  // channels of the residual stream
+
+  double residual_rms(int32_t p) const {
+    double squares = 0;
+    for (int64_t i = 0; i < kResidual; ++i) {
+      const double x = residual_[static_cast<size_t>(p * kResidual + i)];
+      squares += x * x;
+    }
+    return std::sqrt(squares / kResidual);
+  }
+
   // Returns: softmax of (x + z) / temperature, for attention weights exp(x) of the query at `p`.
   std::vector<double> keyformer_softmax(std::vector<double> weights, int32_t p) const {
     const int32_t generated = std::max(0, p + 1 - shape_.prompt);
@@ -147,6 +160,7 @@ class ScoredSequence {
   double contribution(KvScorer scorer, double a, int32_t seen) const {
     switch (scorer) {
       case KvScorer::squares:
+      case KvScorer::replay_output:
         return a * a;
       case KvScorer::scissorhands:
         return (a >= 1.0 / seen ? 1.0 : 0.0) / shape_.gqa_ratio;
@@ -233,6 +247,7 @@ class ScoredSequence {
                        .weights = weight_rows,
                        .scratch = scratch},
                       device.stream);
+    const std::vector<float> residual = step_rows(residual_, kResidual, context, count);
     const std::vector<float> scored =
         shape_.blind && count == 1 ? std::vector<float>(queries.size(), NAN) : queries;
     std::vector<std::byte> score_scratch(static_cast<size_t>(
@@ -244,6 +259,7 @@ class ScoredSequence {
                       .sequences = spans,
                       .scorings = scorings,
                       .weights = weight_rows,
+                      .residual = {residual.data(), tokens, kResidual, kResidual},
                       .pages = (*arena_)->view(),
                       .query_heads = query_heads,
                       .scale = scale(),
@@ -375,6 +391,7 @@ class ScoredSequence {
   std::vector<float> queries_;
   std::vector<float> keys_;
   std::vector<float> values_;
+  std::vector<float> residual_;  // [tokens, kResidual]
   std::unique_ptr<ReachedArena> arena_;
   // Keys as queries read them, by head and position: in the residual buffer, and in pages.
   mutable std::vector<std::vector<float>> read_[2];
@@ -391,6 +408,10 @@ inline KvPolicy scored(KvScorer scorer, int32_t score_window, bool generated, Kv
   policy.rule = KvRule::budget;
   policy.keep_share = 0.5f;
   return policy;
+}
+
+inline bool serves(const Device& device, KvScorer scorer) {
+  return !weighs_output(scorer) || device.backend->weighs_output;
 }
 
 // Returns: true if the device's attention leaves weights for kv_score.

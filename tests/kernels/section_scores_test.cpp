@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "kernels/cpu/pages/page_codec.h"
 #include "tests/kernels/compression_world.h"
 
 namespace tessera {
@@ -56,6 +57,62 @@ TEST(KvCompress, OfASectionNeedsTheScoresOfItsTokensAlone) {
       }
     }
   }
+}
+
+// Multiplies the scores of the section before a replay by the squared norms of its tokens' values.
+void weigh_by_values(CompressionWorld& world, int32_t section) {
+  const KvPagesView pages = world.pages();
+  const KvPageLayout& layout = pages.layouts[0];
+  for (int32_t i = 0; i < world.rows(); ++i) {
+    const int64_t row = world.row(1, i);
+    const int32_t first = pages.rows[row].high - 2 * section;
+    for (int32_t place = first; place < first + section; ++place) {
+      std::vector<float> key(static_cast<size_t>(layout.head_dim));
+      std::vector<float> value(key.size());
+      decode_token(layout, pages.page(pages.table(row)[place / layout.capacity]),
+                   place % layout.capacity, key.data(), value.data());
+      double squares = 0;
+      for (const float x : value) {
+        squares += double{x} * x;
+      }
+      pages.token_score_row(row)[place].score *= static_cast<float>(squares);
+    }
+  }
+}
+
+TEST(KvCompress, OfAScorerThatWeighsTheOutputMultipliesScoresByValues) {
+  constexpr int32_t kSection = 128;
+  const KvPolicy policy = find_kv_preset("kvzip-50")->policy;
+  WorldShape shape{.formats = {policy.high}};
+  shape.context = 4 * kSection;
+  // Kept positions of each row: weighed by the test, weighed by the op, not weighed.
+  std::vector<std::vector<int32_t>> kept[3];
+  for (int32_t world_number = 0; world_number < 3; ++world_number) {
+    CompressionWorld world(shape, 51);
+    world.open(1, policy, 2 * kSection);
+    world.append(1, 2 * kSection);
+    CompressionWorld::Sequence& at = world.sequence(1);
+    at.forgotten = kSection;
+    at.policy.keep_share = 0;
+    at.policy.keep_tokens = kSection / 2;
+    at.policy.recent = 0;
+    if (world_number == 0) {
+      weigh_by_values(world, kSection);
+    } else if (world_number == 1) {
+      at.policy.scorer = KvScorer::replay_output;
+    }
+    world.compress(1);
+    for (int32_t i = 0; i < world.rows(); ++i) {
+      const int64_t row = world.row(1, i);
+      std::vector<int32_t>& positions = kept[world_number].emplace_back();
+      for (int32_t place = 0; place < world.pages().rows[row].high; ++place) {
+        positions.push_back(world.pages().token_score_row(row)[place].position);
+      }
+      std::sort(positions.begin(), positions.end());
+    }
+  }
+  EXPECT_EQ(kept[1], kept[0]);
+  EXPECT_NE(kept[2], kept[0]);
 }
 
 }  // namespace

@@ -17,7 +17,7 @@ class DecodeScoring {
                 const RowScores& scores, std::span<const float> left)
       : kernels_(kernels), tokens_(tokens), scores_(scores), left_(left), layer_(args.layer) {
     for (int32_t head = 0; head < scores.heads(); ++head) {
-      log2_sums_[head] = scores.log_sum(args.log_sums, head) * kLog2OfE;
+      log2_sums_[head] = scores.log_divisor(scores.begin(), head) * kLog2OfE;
     }
     TESSERA_CHECK(tokens.tiles() * tile_floats() <= std::ssize(left), "kv_score: too few weights");
   }

@@ -7,6 +7,8 @@
 #include "kernels/cpu/compress/ops.h"
 #include "kernels/cpu/compress/rules.h"
 #include "kernels/cpu/pages/free_list.h"
+#include "kernels/cpu/pages/page_codec.h"
+#include "kernels/cpu/simd/limits.h"
 #include "kernels/cpu/threads/thread_pool.h"
 
 namespace tessera {
@@ -69,6 +71,9 @@ class Compressor {
 
   KvCompressed run() {
     forget();
+    if (weighs_output(sequence_.policy.scorer)) {
+      each_row([&](int64_t row, int) { weigh_by_values(row); });
+    }
     if (sequence_.pool_scores && sequence_.policy.score_pool > 1) {
       each_row([&](int64_t row, int) { pool_scores(row); });
     }
@@ -111,6 +116,28 @@ class Compressor {
       if (sequence_.section > 0) {
         pool_.pages.section_first(first_row_ + row) = high - sequence_.section;
       }
+    }
+  }
+
+  // Multiplies the scores of the replayed section by the squared norms of the tokens' values.
+  void weigh_by_values(int64_t row) const {
+    const KvPagesView& pages = pool_.pages;
+    const KvPageLayout& layout = pages.layouts[sequence_.tiers.high];
+    const int32_t* table = pages.table(first_row_ + row);
+    const int32_t end = pages.rows[first_row_ + row].high;
+    const int32_t begin = end - sequence_.forgotten;
+    KvTokenScore* const of_section =
+        pages.token_score_row(first_row_ + row) + (sequence_.section > 0 ? 0 : begin);
+    float key[kMaxHeadDim];
+    float value[kMaxHeadDim];
+    for (int32_t place = begin; place < end; ++place) {
+      decode_token(layout, pages.page(table[place / layout.capacity]), place % layout.capacity, key,
+                   value);
+      double squares = 0;
+      for (int32_t channel = 0; channel < layout.head_dim; ++channel) {
+        squares += double{value[channel]} * value[channel];
+      }
+      of_section[place - begin].score *= static_cast<float>(squares);
     }
   }
 

@@ -23,6 +23,11 @@ void check_score(const KvScoreArgs& args) {
                 "kv_score: columns of queries");
   TESSERA_CHECK(args.log_sums.rows == args.queries.rows && args.log_sums.cols == args.query_heads,
                 "kv_score: shape of log_sums");
+  const bool weighs = std::any_of(args.scorings.begin(), args.scorings.end(), [](const auto& of) {
+    return of.token_scores && weighs_output(of.scorer);
+  });
+  TESSERA_CHECK(!weighs || (args.residual.rows == args.queries.rows && args.residual.cols > 0),
+                "kv_score: rows of the residual stream");
   for (size_t i = 0; i < args.sequences.size(); ++i) {
     const SequenceSpan& span = args.sequences[i];
     TESSERA_CHECK(has_room_for_scores(pages, span, args.scorings[i]),
@@ -77,7 +82,7 @@ class RowScoring {
   void score(const Queries& queries, const RowScores& scores, const RowTokens& tokens) {
     const SequenceSpan& span = args_.sequences[queries.sequence];
     const TileWalk walk(args_.pages, shapes_, tokens, span.tiers);
-    load(queries, walk);
+    load(queries, scores, walk);
     const auto each_query_of_tile = [&](auto&& visit) {
       each_tile(queries, scores, walk, [&](int32_t tile) {
         for (int32_t query = queries.begin; query < queries.end; ++query) {
@@ -171,7 +176,7 @@ class RowScoring {
   }
 
   // Loads the query forms that the row's tiles need. The dense tile always needs floats.
-  void load(const Queries& queries, const TileWalk& walk) {
+  void load(const Queries& queries, const RowScores& scores, const TileWalk& walk) {
     const SequenceSpan& span = args_.sequences[queries.sequence];
     block_.pairs = (queries.end - queries.begin) * heads_;
     const bool codes = walk.any_codes(0, walk.tiles());
@@ -185,7 +190,8 @@ class RowScoring {
       if (sparse) {
         kernels_.load_query_tokens(block_, pair, query, factor());
       }
-      log2_sums_[pair] = args_.log_sums.row(row)[static_cast<size_t>(head)] * kLog2OfE;
+      log2_sums_[pair] =
+          scores.log_divisor(queries.begin + pair / heads_, pair % heads_) * kLog2OfE;
     }
     if (codes) {
       load_query_codes(kernels_, block_, false, factor());

@@ -1,7 +1,9 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
+#include <span>
 
 #include "kernels/cpu/attention/row_tokens.h"
 #include "kernels/cpu/threads/thread_pool.h"
@@ -19,6 +21,8 @@ class RowScores {
         span_(args.sequences[sequence]),
         scoring_(args.scorings[sequence]),
         row_(pages_.row_index(span_.slot, args.layer, kv_head)),
+        log_sums_(args.log_sums),
+        residual_(args.residual),
         kv_head_(kv_head),
         heads_(args.query_heads / pages_.kv_heads),
         section_first_(scoring_.section == 0
@@ -27,10 +31,13 @@ class RowScores {
                                  (span_.closed_after() * kKvGroup - scoring_.begin)) {}
 
   int32_t heads() const { return heads_; }
-  // Log of the softmax denominator that attention left for the step's first query.
-  // head: in [0, heads()).
-  float log_sum(const MatrixView<const float>& log_sums, int32_t head) const {
-    return log_sums.row(span_.first_row)[static_cast<size_t>(kv_head_ * heads_ + head)];
+  // Returns: the logarithm of the number by which a query head divides its exponentials. It is the
+  // softmax denominator that attention left, times what the scorer divides attention by.
+  // position: of a query of the step. head: in [0, heads()).
+  float log_divisor(int32_t position, int32_t head) const {
+    const int64_t row = span_.first_row + position - span_.context;
+    const float log_sum = log_sums_.row(row)[static_cast<size_t>(kv_head_ * heads_ + head)];
+    return weighs_output(scoring_.scorer) ? log_sum + log_rms(residual_.row(row)) : log_sum;
   }
 
   // Initialises the scores of the tokens that have received no attention yet. These are the new
@@ -78,10 +85,22 @@ class RowScores {
   }
 
  private:
+  // Returns: the logarithm of the root mean square. Every instruction set sums in this order.
+  static float log_rms(std::span<const float> row) {
+    double squares = 0;
+    for (const float x : row) {
+      squares += double{x} * x;
+    }
+    constexpr double kLeast = 1e-12;  // a row of zeros divides by a small number
+    return static_cast<float>(0.5 * std::log(squares / static_cast<double>(row.size()) + kLeast));
+  }
+
   const KvPagesView& pages_;
   const SequenceSpan& span_;
   const KvScoring& scoring_;
   int64_t row_;
+  MatrixView<const float> log_sums_;
+  MatrixView<const float> residual_;
   int32_t kv_head_;
   int32_t heads_;          // query heads per KV head
   int32_t section_first_;  // 0 without a section

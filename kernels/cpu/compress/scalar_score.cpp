@@ -13,7 +13,9 @@ namespace {
 // The query heads of one KV head at one position.
 struct Query {
   const KvScoreArgs& args;
+  const RowScores& scores;
   int64_t row;  // row of the batch
+  int32_t position;
   int32_t kv_head;
 
   int32_t heads() const { return args.query_heads / args.pages.kv_heads; }
@@ -27,7 +29,7 @@ struct Query {
     for (int32_t channel = 0; channel < head_dim; ++channel) {
       dot += query[channel] * key[channel];
     }
-    return std::exp(dot * args.scale - args.log_sums.row(row)[static_cast<size_t>(of_all)]);
+    return std::exp(dot * args.scale - scores.log_divisor(position, head));
   }
 
   // Returns: the contribution of all these heads to a token's score. a(head): its attention.
@@ -113,7 +115,7 @@ void kv_score(const KvScoreArgs& args, Stream stream) {
     for (int32_t position = scores.begin(); position < scores.end(); ++position) {
       const RowTokens tokens =
           row_tokens(attention, span, first_dense(args, sequence), kv_head, position / kKvGroup);
-      const Query query{args, span.first_row + position - span.context, kv_head};
+      const Query query{args, scores, span.first_row + position - span.context, position, kv_head};
       with_scorer(scores.scoring().scorer, [&](auto scorer) {
         score_query<decltype(scorer)>(query, scores, tokens, position);
       });

@@ -10,6 +10,7 @@ namespace tessera {
 struct ReplayScorer : ScorerTraits {
   static constexpr bool kHasState = true;
   static constexpr bool kMaxOverHeads = true;
+  static constexpr bool kReplays = true;
   template <class V>
   static constexpr V add_head(V sum, V weight, V factor, V /*even*/) {
     return V::max(sum, weight * factor);

@@ -12,6 +12,8 @@ struct ScorerTraits {
   static constexpr bool kHasState = false;
   static constexpr bool kOwnSoftmax = false;
   static constexpr bool kMaxOverHeads = false;
+  static constexpr bool kReplays = false;
+  static constexpr bool kWeighsOutput = false;
   template <class V>
   static constexpr V add_head(V sum, V weight, V factor, V /*even*/) {
     return V::fma(weight, factor, sum);

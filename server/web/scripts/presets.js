@@ -26,6 +26,9 @@ const kSentences = new Map(Object.entries({
   "lazyeviction": "Drops a token only after it has stayed unimportant for a while.",
   "kvzip-50": "Repeats each part of a text to itself, and keeps the half that it needs to do so.",
   "kvzip-25": "As kvzip-50, with a quarter.",
+  "replay-50": "Repeats each part of a text to itself, and keeps the half that changes its reading most.",
+  "replay-37": "As replay-50, with three eighths.",
+  "replay-25": "As replay-50, with a quarter.",
   "k8v4-quest": "As k8v4; an answer reads only the quarter of the pages that may matter most.",
   "streaming": "Keeps the first tokens and the newest, and drops the middle.",
 }));

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/kv/scorers/traits.h"
+
+namespace tessera {
+
+// The change of a layer's output that the loss of a token causes, while the model repeats the
+// tokens. A lost token with attention a and value v changes the attention's output by about a * v.
+// The score is the sum of squares of a * |v| / rms(x) over queries and query heads. x is the
+// residual stream that enters the layer, which grows from layer to layer. So layers compete for one
+// budget by their relative changes.
+//
+// Ours. KVzip (2025) takes the maximum of a. kvpress's normalised form of it multiplies a by
+// |W_o v| / |x|. The projection W_o changes little (docs/measurements/2026-11-24-output-scores.md).
+struct ReplayOutputScorer : ScorerTraits {
+  static constexpr bool kReplays = true;
+  static constexpr bool kWeighsOutput = true;
+  template <class V>
+  static constexpr V add_head(V sum, V weight, V factor, V /*even*/) {
+    const V received = weight * factor;
+    return V::fma(received, received, sum);
+  }
+  static constexpr float share(int32_t /*heads*/) { return 1.0f; }
+};
+
+}  // namespace tessera
