@@ -392,3 +392,17 @@ def test_the_picker_scores_by_metrics_that_the_server_has():
     for profile in config["schedulingProfiles"]:
         assert {plugin["pluginRef"] for plugin in profile["plugins"]} <= names
     assert "METRICS_SCHEME" not in text["picker.yaml"]
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_the_picker_may_read_what_it_watches(replicas):
+    rules = only(render({"router": {"enabled": True, "replicas": replicas}}), "Role")["rules"]
+    allowed = {(group, resource): set(rule["verbs"])
+               for rule in rules for group in rule["apiGroups"] for resource in rule["resources"]}
+    # llm-d's own chart (v0.9.0) grants these; without them its caches never fill, and the picker ends.
+    watched = {("", "pods"), ("inference.networking.k8s.io", "inferencepools")} | {
+        (group, resource) for group in ("llm-d.ai", "inference.networking.x-k8s.io")
+        for resource in ("inferenceobjectives", "inferencemodelrewrites")}
+    assert {thing: allowed.get(thing) for thing in watched} == dict.fromkeys(watched, {"get", "list", "watch"})
+    leads = {("coordination.k8s.io", "leases"), ("", "events")}
+    assert set(allowed) - watched == (leads if replicas > 1 else set())
