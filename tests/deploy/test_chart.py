@@ -44,7 +44,8 @@ SCENARIOS = {
                       "router": {"enabled": True}},
     "autoscaled": {"autoscaling": {"enabled": True}, "apiKeys": {"secret": "keys"},
                    "load": {"enabled": True}},
-    "autoscaled by KEDA": {"keda": {"enabled": True}, "serviceAccount": {"create": False, "name": "mine"}},
+    "autoscaled by KEDA": {"keda": {"enabled": True}, "serviceAccount": {"create": False, "name": "mine"},
+                           "tenants": {"secret": "tenants"}},
 }
 ALL = FILES | SCENARIOS
 
@@ -225,6 +226,8 @@ def test_every_setting_can_be_set(tmp_path):
     assert written["tls-cert"] == "/etc/tessera/tls/tls.crt"
     assert written["tls-key"] == "/etc/tessera/tls/tls.key"
     assert written["kv-events"] == "tcp://*:5557"
+    written, _ = server_settings(render({"tenants": {"secret": "tenants"}}))
+    assert written["tenants"] == "/etc/tessera/tenants/tenants.yaml"
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -246,6 +249,9 @@ def test_the_server_reads_the_file_of_settings(name, tmp_path):
     ({"tls": {"secret": "a"}, "probes": {"type": "grpc"}}, "probes.type"),
     ({"tls": {"secret": "a"}, "load": {"enabled": True}}, "load.enabled"),
     ({"apiKeys": {"secret": "a", "keys": ["b"]}}, "apiKeys"),
+    ({"tenants": {"secret": "a"}, "apiKeys": {"keys": ["b"]}}, "tenants.secret"),
+    ({"tenants": {"secret": "a"}, "load": {"enabled": True}}, "load.enabled"),
+    ({"settings": {"tenants": "/etc/tenants.yaml"}}, "tenants"),
     ({"checkpoints": {"claim": "a", "create": True}}, "checkpoints"),
     ({"download": {"enabled": True}}, "download.files"),
     ({"download": DOWNLOAD}, "checkpoints.claim"),
@@ -268,7 +274,9 @@ def memory_of(values):
 
 @pytest.mark.parametrize("settings", [
     {}, {"request-memory": "2GiB", "http-max-body": "1MiB", "work-threads": 4},
-    {"http-max-connections": 100, "http-max-header": "32KiB", "kv-memory": "1GiB"}])
+    {"http-max-connections": 100, "http-max-header": "32KiB", "kv-memory": "1GiB"},
+    {"grpc-max-message": "16MiB", "response-store": 0},
+    {"grpc-max-message": "32MiB", "grpc-max-connections": 9, "grpc-max-streams": 9, "max-answer": "1GiB"}])
 def test_the_memory_of_a_pod_holds_what_the_plan_counts(settings):
     flags = [f"--{name}={value}" for name, value in ({"kv-memory": "384MiB"} | settings).items()]
     planned = subprocess.run([SERVER, "--plan", f"--model={ROOT}/models/checkpoints/tessera-tiny", *flags],
@@ -364,7 +372,8 @@ def test_the_grace_period_exceeds_the_drain(delay, timeout, seconds):
     ({"workload": "LeaderWorkerSet", "ranks": {"pods": 2}}, ["sh", "/etc/tessera/settings/ranks.sh"])])
 def test_a_changed_secret_reaches_the_server(ranks, launcher):
     for values, watched in [({"apiKeys": {"secret": "a"}, "tls": {"secret": "b"}}, "/etc/tessera/keys /etc/tessera/tls"),
-                            ({"tls": {"secret": "b"}}, "/etc/tessera/tls"), ({}, None)]:
+                            ({"tls": {"secret": "b"}}, "/etc/tessera/tls"),
+                            ({"tenants": {"secret": "c"}}, "/etc/tessera/tenants"), ({}, None)]:
         objects = render(values | ranks)
         reload = ["sh", "/etc/tessera/settings/reload.sh"] if watched else []
         server = ["tessera-server", "--config", "/etc/tessera/settings/tessera.yaml"]
@@ -377,6 +386,12 @@ def test_a_changed_secret_reaches_the_server(ranks, launcher):
             assert set((watched or "").split()) <= mounts
         _, *files = [thing for thing in objects if thing["kind"] == "ConfigMap"][0]["data"]
         assert ("reload.sh" in files) == (watched is not None)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_claim_that_the_chart_makes_is_filled(name):
+    values = FILES[name]
+    assert not at(values, ("checkpoints", "create")) or at(values, ("download", "enabled"))
 
 
 def test_autoscalers_leave_the_number_of_pods_alone():

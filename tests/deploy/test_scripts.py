@@ -14,7 +14,7 @@ import urllib.request
 
 import pytest
 
-from chart import CHART, ROOT, SERVER
+from chart import CHART, ROOT, SERVER, only, render
 
 FETCH = CHART / "files/fetch.sh"
 RANKS = CHART / "files/ranks.sh"
@@ -72,6 +72,19 @@ def test_a_file_that_is_not_the_expected_one_is_refused_by_name(site, tmp_path):
     assert done.returncode == 1
     assert "weights" in done.stderr
     assert [path.name for path in (tmp_path / "claim").rglob("*") if path.is_file()] == ["config.json"]
+
+
+@pytest.mark.parametrize("text", ["one\ntwo\n", "# whose: mine\n\n one \ntwo", "one"])
+def test_the_load_sends_the_first_key(text, tmp_path):
+    (tmp_path / "keys").write_text(text)
+    job = only(render({"apiKeys": {"secret": "keys"}, "load": {"enabled": True}}), "Job")
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    (tmp_path / "tessera-load").write_text('#!/bin/sh\necho "$TESSERA_LOAD_API_KEY" "$@"\n')
+    (tmp_path / "tessera-load").chmod(0o755)
+    command = [word.replace("/etc/tessera/keys/keys", str(tmp_path / "keys")) for word in container["command"]]
+    done = subprocess.run([*command, *container["args"]], text=True, capture_output=True, check=True,
+                          env={"PATH": f"{tmp_path}:{os.environ['PATH']}"})
+    assert done.stdout == f"one {' '.join(container['args'])}\n"
 
 
 def free_port():
