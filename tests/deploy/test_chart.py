@@ -288,6 +288,15 @@ def test_the_memory_of_a_pod_holds_what_the_plan_counts(settings):
     assert counted["weights"] + counted["workspace"] + counted["sampling"] < 512 << 20
 
 
+@pytest.mark.parametrize("cpu, ranks, settings, threads", [
+    (None, 1, {}, None), ("4", 1, {}, 4), (8, 2, {}, 4), ("2500m", 1, {}, 2), ("1.5", 2, {}, 1), ("500m", 1, {}, 1),
+    ("4", 1, {"threads": 3}, 3), ("4", 1, {"threads": 0}, 0)])
+def test_a_pod_computes_on_no_more_threads_than_its_cpu_limit_allows(cpu, ranks, settings, threads):
+    written, _ = server_settings(render({"resources": {"limits": {"cpu": cpu} if cpu else {}}, "settings": settings,
+                                         "ranks": {"perPod": ranks}}))
+    assert written.get("threads") == threads
+
+
 def test_each_rank_of_a_pod_has_its_memory():
     one, _ = memory_of({})
     two, _ = memory_of({"ranks": {"perPod": 2}, "memory": {"perRank": "1Gi"}})

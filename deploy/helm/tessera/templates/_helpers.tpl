@@ -120,10 +120,25 @@ of the pod's limit, so the limit is ten ninths of them.
 {{- mul .Values.ranks.perPod .Values.ranks.pods -}}
 {{- end -}}
 
+{{/*
+Threads of each rank by the pod's CPU limit: with one for each core of the node, the kernel would stop
+them all for most of the time. Empty: there is no limit.
+*/}}
+{{- define "tessera.threads" -}}
+{{- $cpu := dig "limits" "cpu" "" .Values.resources | toString -}}
+{{- if $cpu -}}
+{{- $thousandths := hasSuffix "m" $cpu | ternary (trimSuffix "m" $cpu | float64) (mulf (float64 $cpu) 1000) -}}
+{{- max 1 (div ($thousandths | int64) (mul 1000 .Values.ranks.perPod)) -}}
+{{- end -}}
+{{- end -}}
+
 {{/* The server's file of settings: the values, and those that other values decide. */}}
 {{- define "tessera.settings" -}}
 {{- range $name, $value := .Values.settings }}
 {{ $name }}: {{ if kindIs "bool" $value }}{{ ternary "on" "off" $value | quote }}{{ else if and (kindIs "float64" $value) (eq $value (floor $value)) }}{{ int64 $value }}{{ else if kindIs "float64" $value }}{{ $value }}{{ else }}{{ $value | quote }}{{ end }}
+{{- end }}
+{{- if and (include "tessera.threads" .) (not (hasKey .Values.settings "threads")) }}
+threads: {{ include "tessera.threads" . }}
 {{- end }}
 {{- if gt (include "tessera.ranks" . | int) 1 }}
 tensor-parallel: {{ include "tessera.ranks" . }}
