@@ -24,7 +24,7 @@ tests="$ranks git ccache libgtest-dev libgmock-dev libbenchmark-dev libsentencep
   python3 python3-venv clang-format-14 clang-tidy-14 chromium chromium-driver"
 release="$ranks patchelf dpkg-dev"
 all_tests="$tests clang-14 libclang-rt-14-dev haproxy nginx-light procps prometheus
-  $release buildah debootstrap"
+  $release buildah debootstrap systemd-container"
 
 case "${1:-}" in
   build) packages=$build ;;

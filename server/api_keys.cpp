@@ -37,8 +37,9 @@ absl::Status add(std::string key, std::string_view where, std::vector<std::strin
 absl::Status add_file(const std::filesystem::path& path, std::vector<std::string>& keys) {
   const std::string where = fmt::format("api-key-file {}", path.string());
   struct stat state {};
-  if (stat(path.c_str(), &state) == 0 && (state.st_mode & (S_IRGRP | S_IROTH)) != 0) {
-    spdlog::warn("{}: other users can read it (chmod 600)", where);
+  // A group may: Kubernetes gives a mounted secret to the group of the pod alone.
+  if (stat(path.c_str(), &state) == 0 && (state.st_mode & S_IROTH) != 0) {
+    spdlog::warn("{}: other users can read it (chmod 640 or 600)", where);
   }
   std::ifstream file(path);
   const std::size_t before = keys.size();

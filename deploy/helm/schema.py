@@ -23,6 +23,7 @@ SCHEMA = CHART / "values.schema.json"
 DERIVED = {
     "api-key": "apiKeys",
     "api-key-file": "apiKeys",
+    "tenants": "tenants",
     "tls-cert": "tls",
     "tls-key": "tls",
     "tensor-parallel": "ranks",

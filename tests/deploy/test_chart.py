@@ -44,7 +44,8 @@ SCENARIOS = {
                       "router": {"enabled": True}},
     "autoscaled": {"autoscaling": {"enabled": True}, "apiKeys": {"secret": "keys"},
                    "load": {"enabled": True}},
-    "autoscaled by KEDA": {"keda": {"enabled": True}, "serviceAccount": {"create": False, "name": "mine"}},
+    "autoscaled by KEDA": {"keda": {"enabled": True}, "serviceAccount": {"create": False, "name": "mine"},
+                           "tenants": {"secret": "tenants"}},
 }
 ALL = FILES | SCENARIOS
 
@@ -225,6 +226,8 @@ def test_every_setting_can_be_set(tmp_path):
     assert written["tls-cert"] == "/etc/tessera/tls/tls.crt"
     assert written["tls-key"] == "/etc/tessera/tls/tls.key"
     assert written["kv-events"] == "tcp://*:5557"
+    written, _ = server_settings(render({"tenants": {"secret": "tenants"}}))
+    assert written["tenants"] == "/etc/tessera/tenants/tenants.yaml"
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -246,6 +249,9 @@ def test_the_server_reads_the_file_of_settings(name, tmp_path):
     ({"tls": {"secret": "a"}, "probes": {"type": "grpc"}}, "probes.type"),
     ({"tls": {"secret": "a"}, "load": {"enabled": True}}, "load.enabled"),
     ({"apiKeys": {"secret": "a", "keys": ["b"]}}, "apiKeys"),
+    ({"tenants": {"secret": "a"}, "apiKeys": {"keys": ["b"]}}, "tenants.secret"),
+    ({"tenants": {"secret": "a"}, "load": {"enabled": True}}, "load.enabled"),
+    ({"settings": {"tenants": "/etc/tenants.yaml"}}, "tenants"),
     ({"checkpoints": {"claim": "a", "create": True}}, "checkpoints"),
     ({"download": {"enabled": True}}, "download.files"),
     ({"download": DOWNLOAD}, "checkpoints.claim"),
@@ -268,7 +274,9 @@ def memory_of(values):
 
 @pytest.mark.parametrize("settings", [
     {}, {"request-memory": "2GiB", "http-max-body": "1MiB", "work-threads": 4},
-    {"http-max-connections": 100, "http-max-header": "32KiB", "kv-memory": "1GiB"}])
+    {"http-max-connections": 100, "http-max-header": "32KiB", "kv-memory": "1GiB"},
+    {"grpc-max-message": "16MiB", "response-store": 0},
+    {"grpc-max-message": "32MiB", "grpc-max-connections": 9, "grpc-max-streams": 9, "max-answer": "1GiB"}])
 def test_the_memory_of_a_pod_holds_what_the_plan_counts(settings):
     flags = [f"--{name}={value}" for name, value in ({"kv-memory": "384MiB"} | settings).items()]
     planned = subprocess.run([SERVER, "--plan", f"--model={ROOT}/models/checkpoints/tessera-tiny", *flags],
@@ -278,6 +286,15 @@ def test_the_memory_of_a_pod_holds_what_the_plan_counts(settings):
     request, limit = memory_of({"settings": settings})
     assert request == limit == pytest.approx(whole * 10 / 9, abs=2)
     assert counted["weights"] + counted["workspace"] + counted["sampling"] < 512 << 20
+
+
+@pytest.mark.parametrize("cpu, ranks, settings, threads", [
+    (None, 1, {}, None), ("4", 1, {}, 4), (8, 2, {}, 4), ("2500m", 1, {}, 2), ("1.5", 2, {}, 1), ("500m", 1, {}, 1),
+    ("4", 1, {"threads": 3}, 3), ("4", 1, {"threads": 0}, 0)])
+def test_a_pod_computes_on_no_more_threads_than_its_cpu_limit_allows(cpu, ranks, settings, threads):
+    written, _ = server_settings(render({"resources": {"limits": {"cpu": cpu} if cpu else {}}, "settings": settings,
+                                         "ranks": {"perPod": ranks}}))
+    assert written.get("threads") == threads
 
 
 def test_each_rank_of_a_pod_has_its_memory():
@@ -364,7 +381,8 @@ def test_the_grace_period_exceeds_the_drain(delay, timeout, seconds):
     ({"workload": "LeaderWorkerSet", "ranks": {"pods": 2}}, ["sh", "/etc/tessera/settings/ranks.sh"])])
 def test_a_changed_secret_reaches_the_server(ranks, launcher):
     for values, watched in [({"apiKeys": {"secret": "a"}, "tls": {"secret": "b"}}, "/etc/tessera/keys /etc/tessera/tls"),
-                            ({"tls": {"secret": "b"}}, "/etc/tessera/tls"), ({}, None)]:
+                            ({"tls": {"secret": "b"}}, "/etc/tessera/tls"),
+                            ({"tenants": {"secret": "c"}}, "/etc/tessera/tenants"), ({}, None)]:
         objects = render(values | ranks)
         reload = ["sh", "/etc/tessera/settings/reload.sh"] if watched else []
         server = ["tessera-server", "--config", "/etc/tessera/settings/tessera.yaml"]
@@ -377,6 +395,12 @@ def test_a_changed_secret_reaches_the_server(ranks, launcher):
             assert set((watched or "").split()) <= mounts
         _, *files = [thing for thing in objects if thing["kind"] == "ConfigMap"][0]["data"]
         assert ("reload.sh" in files) == (watched is not None)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_claim_that_the_chart_makes_is_filled(name):
+    values = FILES[name]
+    assert not at(values, ("checkpoints", "create")) or at(values, ("download", "enabled"))
 
 
 def test_autoscalers_leave_the_number_of_pods_alone():
@@ -392,3 +416,17 @@ def test_the_picker_scores_by_metrics_that_the_server_has():
     for profile in config["schedulingProfiles"]:
         assert {plugin["pluginRef"] for plugin in profile["plugins"]} <= names
     assert "METRICS_SCHEME" not in text["picker.yaml"]
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_the_picker_may_read_what_it_watches(replicas):
+    rules = only(render({"router": {"enabled": True, "replicas": replicas}}), "Role")["rules"]
+    allowed = {(group, resource): set(rule["verbs"])
+               for rule in rules for group in rule["apiGroups"] for resource in rule["resources"]}
+    # llm-d's own chart (v0.9.0) grants these; without them its caches never fill, and the picker ends.
+    watched = {("", "pods"), ("inference.networking.k8s.io", "inferencepools")} | {
+        (group, resource) for group in ("llm-d.ai", "inference.networking.x-k8s.io")
+        for resource in ("inferenceobjectives", "inferencemodelrewrites")}
+    assert {thing: allowed.get(thing) for thing in watched} == dict.fromkeys(watched, {"get", "list", "watch"})
+    leads = {("coordination.k8s.io", "leases"), ("", "events")}
+    assert set(allowed) - watched == (leads if replicas > 1 else set())

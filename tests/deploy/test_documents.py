@@ -24,12 +24,12 @@ def test_the_helm_commands_render():
 
 
 def test_names_in_kubectl_commands_are_those_of_the_chart():
-    done = subprocess.run([HELM, "template", "chat", ROOT / "deploy/helm/tessera"], text=True,
-                          capture_output=True, check=True)
+    done = subprocess.run([HELM, "template", "chat", ROOT / "deploy/helm/tessera", "--set", "load.enabled=true"],
+                          text=True, capture_output=True, check=True)
     made = {(thing["kind"].lower(), thing["metadata"]["name"])
             for thing in yaml.safe_load_all(done.stdout) if thing}
-    named = re.findall(r"\b(service|deployment)/([a-z-]+)", TEXT)
-    assert named
+    named = re.findall(r"\b(service|deployment|job)/([a-z-]+)", TEXT)
+    assert {kind for kind, _ in named} == {"service", "job"}
     assert set(named) <= made
 
 
@@ -53,3 +53,13 @@ def test_the_adapter_serves_the_metrics_that_the_autoscaler_asks_for():
     served = {rule["name"]["as"] for rule in yaml.safe_load(block)["rules"]}
     values = yaml.safe_load((ROOT / "deploy/helm/tessera/values.yaml").read_text())["autoscaling"]
     assert served == {values["waitingMetric"], values["kvMetric"]}
+
+
+@pytest.mark.parametrize("file", sorted((ROOT / "deploy/helm/tessera/values").glob("*.yaml")), ids=lambda file: file.name)
+def test_the_table_names_what_each_file_of_values_needs(file):
+    values = yaml.safe_load(file.read_text())
+    (row,) = [line for line in TEXT.splitlines() if line.startswith(f"| `{file.name}` |")]
+    needed = [values.get(part, {}).get(name) for part, name in (
+        ("checkpoints", "claim"), ("apiKeys", "secret"), ("tls", "secret"), ("tenants", "secret"),
+        ("download", "tokenSecret"))]
+    assert [name for name in needed if name and f"`{name}`" not in row] == []

@@ -49,6 +49,15 @@ class Prometheus:
         return self.ask("query", query=query)["result"]
 
 
+def old_names(replica):
+    """Checks the names that the router of vLLM's production-stack reads, beside those of today."""
+    queries, hits = (replica.metric(f"vllm:prefix_cache_{what}_total") for what in ("queries", "hits"))
+    assert queries > hits > 0
+    assert replica.metric("vllm:gpu_prefix_cache_queries_total") == queries
+    assert replica.metric("vllm:gpu_prefix_cache_hits_total") == hits
+    assert replica.metric("vllm:gpu_prefix_cache_hit_rate") == pytest.approx(hits / queries, rel=1e-3)
+
+
 @pytest.mark.long
 def test_every_query_finds_data_and_no_alert_fires(tmp_path):
     with replicas(tmp_path, 2, "--kv", "streaming", "--kv-memory", "64MiB") as servers:
@@ -67,6 +76,7 @@ def test_every_query_finds_data_and_no_alert_fires(tmp_path):
             recorded = [rule["name"] for rule in rules if rule["type"] == "recording"]
             assert [name for name in recorded if not prometheus.value(name)] == []
             assert prometheus.ask("alerts")["alerts"] == []
+            old_names(servers[0])
             servers[1].program.signal(9)
             eventually(lambda: [alert for alert in prometheus.ask("alerts")["alerts"]
                                 if alert["labels"]["alertname"] == "TesseraReplicaDown"], "the alert")

@@ -18,17 +18,6 @@ pytestmark = pytest.mark.long
 NOBODY = "65534:65534"
 
 
-@pytest.fixture(scope="module")
-def release(tmp_path_factory):
-    needed("patchelf", "patchelf")
-    needed("dpkg-shlibdeps", "dpkg-dev")
-    folder = tmp_path_factory.mktemp("release")
-    done = subprocess.run(["sh", ROOT / "deploy/release.sh", PROGRAMS.parent, folder], text=True,
-                          capture_output=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return folder
-
-
 @contextlib.contextmanager
 def serving(command, log, port):
     """Runs a server until the block ends, then drains it while a stream is under way."""
@@ -53,11 +42,11 @@ def serving(command, log, port):
         server.end()
 
 
-def ask(url, **fields):
+def ask(url, key="none", **fields):
     body = {"prompt": "Once upon a time", "max_tokens": 8, "temperature": 0} | fields
     return urllib.request.urlopen(urllib.request.Request(
-        url + "/v1/completions", headers={"Content-Type": "application/json"}, data=json.dumps(body).encode()),
-        timeout=60)
+        url + "/v1/completions", headers={"Content-Type": "application/json", "Authorization": f"Bearer {key}"},
+        data=json.dumps(body).encode()), timeout=60)
 
 
 def choose_ports(settings):

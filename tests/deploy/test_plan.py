@@ -1,5 +1,6 @@
 """tessera-server --plan against a start."""
 
+import pathlib
 import re
 import signal
 import subprocess
@@ -52,6 +53,32 @@ def test_a_start_takes_what_the_plan_says(flags, tmp_path):
     users = int(re.match(r"(\d+) sequences", done.stdout)[1])
     context = int(re.search(r"sequences of (\d+) tokens", done.stdout)[1])
     assert int(re.search(r"KV cache: (\d+) tokens fit", log)[1]) >= users * context
+
+
+def anonymous_bytes(server):
+    """Returns the anonymous memory of a process, as the kernel counts it."""
+    status = pathlib.Path(f"/proc/{server.process.pid}/status").read_text()
+    return int(re.search(r"^RssAnon:\s+(\d+) kB$", status, re.MULTILINE)[1]) << 10
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kv", ["k8v4", "f16", "h2o"])
+def test_the_kernel_counts_what_the_plan_says(kv, tmp_path):
+    flags = ["--kv", kv, "--memory", "4GiB", *FEW]
+    done = plan(*flags)
+    expected = planned_bytes(done.stdout)
+    start = re.search(r"start with: (.*)", done.stdout)[1].split()
+    server = Program([PROGRAMS / "tessera-server", "--model", MODEL, "--http-port", 0, "--grpc-port", 0,
+                      "--drain-delay", 0, *FEW, *start], tmp_path / "log")
+    try:
+        eventually(lambda: " ready after " in server.log.read_text(), "the start")
+        taken = anonymous_bytes(server)
+    finally:
+        server.signal(signal.SIGTERM)
+        server.wait()
+    planned = sum(expected.values()) - expected["requests"]  # no request is there
+    print(f"{kv}: {taken} bytes of anonymous memory, planned {planned}")
+    assert taken == pytest.approx(planned, rel=0.02)
 
 
 def test_without_memory_the_plan_is_that_of_the_settings():

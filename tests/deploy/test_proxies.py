@@ -182,21 +182,30 @@ def test_a_hanging_replica_gets_nothing_new_from_haproxy(tmp_path):
         assert min(before) > 0
 
 
+def owners_of(servers, send):
+    """Sends a request of each of 30 sessions. Returns the replica that a session's went to, by session."""
+    owners = {}
+    for session in map("session {}".format, range(30)):
+        before = handled(servers)
+        send(session)
+        # A replica counts a request a moment after its client has the answer.
+        grown = eventually(lambda: [place for place, count in enumerate(handled(servers)) if count > before[place]],
+                           "the count of a request")
+        (owners[session],) = grown
+    assert set(owners.values()) == set(range(len(servers)))
+    return owners
+
+
 def test_a_hanging_replica_delays_only_its_own_sessions_behind_nginx(tmp_path):
     with fleet("nginx", 3, tmp_path) as (proxy, servers):
-        owners = {}
-        for session in range(30):
-            before = handled(servers)
-            chat(proxy.url, f"session {session}")
-            owners[session] = [now > then for now, then in zip(handled(servers), before)].index(True)
-        assert set(owners.values()) == {0, 1, 2}
+        owners = owners_of(servers, lambda session: chat(proxy.url, session))
         servers[1].program.signal(signal.SIGSTOP)
         for session, owner in owners.items():
             if owner != 1:
-                assert chat(proxy.url, f"session {session}") < 5
+                assert chat(proxy.url, session) < 5
         theirs = next(session for session, owner in owners.items() if owner == 1)
         with pytest.raises(TimeoutError):
-            chat(proxy.url, f"session {theirs}", timeout=5)
+            chat(proxy.url, theirs, timeout=5)
 
 
 # ---- gRPC
@@ -332,3 +341,16 @@ def test_a_hanging_replica_gets_no_new_grpc_call_from_haproxy(wire, tmp_path):
             chats.turn(f"session {session}", "Once upon a time", timeout=5)
         assert chats.ok == 30
         servers[1].program.signal(signal.SIGCONT)
+
+
+def test_a_hanging_replica_delays_only_its_own_grpc_sessions_behind_nginx(wire, tmp_path):
+    with fleet("nginx", 3, tmp_path) as (proxy, servers):
+        chats = GrpcChats(wire, f"127.0.0.1:{proxy.grpc}")
+        owners = owners_of(servers, lambda session: chats.turn(session, "Once upon a time"))
+        servers[1].program.signal(signal.SIGSTOP)
+        for session, owner in owners.items():
+            if owner != 1:
+                chats.turn(session, "Once upon a time", timeout=5)
+        theirs = next(session for session, owner in owners.items() if owner == 1)
+        with pytest.raises(grpc.RpcError, match="DEADLINE_EXCEEDED"):
+            chats.turn(theirs, "Once upon a time", timeout=5)

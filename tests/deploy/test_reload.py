@@ -30,7 +30,9 @@ class Secret:
         version = self.folder / f"..{self._version}"
         version.mkdir()
         for name, text in files.items():
-            (version / name.replace("_", ".")).write_text(text)
+            file = version / name.replace("_", ".")
+            file.write_text(text)
+            file.chmod(0o440)  # as the chart mounts them
             link = self.folder / name.replace("_", ".")
             if not link.is_symlink():
                 link.symlink_to(f"..data/{link.name}")
@@ -123,11 +125,38 @@ def test_secrets_change_without_a_dropped_connection(launcher, tmp_path):
         assert b"[DONE]" in stream.read(), "the drain waits for it"
         for one in [program, *workers]:
             assert one.wait() == 0, one.log.read_text()
+        assert "other users can read" not in program.log.read_text()
     finally:
         for one in [program, *workers]:
             if one.process.poll() is None:  # its children would stay
                 one.signal(signal.SIGTERM)
                 one.wait()
+
+
+def test_tenants_change_with_their_secret(tmp_path):
+    secret = Secret(tmp_path / "tenants")
+
+    def write(key):
+        secret.write(tenants_yaml=f"tenants: [{{name: one, keys: [{{name: first, key: {key}}}]}}]\n")
+
+    old, new = "an-old-key-of-one", "a-new-key-of-one"
+    write(old)
+    port, grpc = free_ports(2)
+    program = Program(
+        ["env", f"TESSERA_WATCHED={secret.folder}", "TESSERA_WATCH_SECONDS=0.2", "sh", RELOAD, SERVER, "--model",
+         ROOT / "models/checkpoints/tessera-tiny", "--http-port", port, "--grpc-port", grpc, "--threads", 1,
+         "--drain-delay", 0, "--tenants", secret.folder / "tenants.yaml"], tmp_path / "log")
+    try:
+        eventually(lambda: " ready after " in program.log.read_text(), "the server")
+        kept = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+        assert status(kept, old) == 200 and status(kept, new) == 401
+        write(new)
+        eventually(lambda: status(kept, new) == 200, "the new key, on the old connection")
+        assert status(kept, old) == 401
+        program.signal(signal.SIGTERM)
+        assert program.wait() == 0, program.log.read_text()
+    finally:
+        program.end()
 
 
 @pytest.mark.parametrize("command, expected", [("exit 3", 3), ("kill -9 $$", -9), ("trap 'exit 5' TERM; echo ready; sleep 60 & wait", 5)])

@@ -14,7 +14,8 @@ import urllib.request
 
 import pytest
 
-from chart import CHART, ROOT, SERVER
+from chart import CHART, ROOT, SERVER, only, render
+from fleet import PROGRAMS, replicas
 
 FETCH = CHART / "files/fetch.sh"
 RANKS = CHART / "files/ranks.sh"
@@ -72,6 +73,35 @@ def test_a_file_that_is_not_the_expected_one_is_refused_by_name(site, tmp_path):
     assert done.returncode == 1
     assert "weights" in done.stderr
     assert [path.name for path in (tmp_path / "claim").rglob("*") if path.is_file()] == ["config.json"]
+
+
+def load_container(values):
+    job = only(render(values | {"load": {"enabled": True}}), "Job")
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    return container
+
+
+def test_the_load_of_helm_test_checks_a_server(tmp_path):
+    container = load_container({})
+    with replicas(tmp_path, 1) as (one,):
+        arguments = [word.replace("http://release-tessera:8080", one.url) for word in container["args"]]
+        assert arguments != container["args"]
+        done = subprocess.run([*container["command"], *arguments], text=True, capture_output=True, check=False,
+                              env={"PATH": f"{PROGRAMS}:{os.environ['PATH']}"}, cwd="/")
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert one.metric("vllm:request_success_total") >= 40  # it warms up besides
+
+
+@pytest.mark.parametrize("text", ["one\ntwo\n", "# whose: mine\n\n one \ntwo", "one"])
+def test_the_load_sends_the_first_key(text, tmp_path):
+    (tmp_path / "keys").write_text(text)
+    container = load_container({"apiKeys": {"secret": "keys"}})
+    (tmp_path / "tessera-load").write_text('#!/bin/sh\necho "$TESSERA_LOAD_API_KEY" "$@"\n')
+    (tmp_path / "tessera-load").chmod(0o755)
+    command = [word.replace("/etc/tessera/keys/keys", str(tmp_path / "keys")) for word in container["command"]]
+    done = subprocess.run([*command, *container["args"]], text=True, capture_output=True, check=True,
+                          env={"PATH": f"{tmp_path}:{os.environ['PATH']}"})
+    assert done.stdout == f"one {' '.join(container['args'])}\n"
 
 
 def free_port():

@@ -239,6 +239,7 @@ TEST(Metrics, ShowsTheEngineUnderTheNamesGatewaysKnow) {
            "vllm:num_requests_running{model_name=\"fake\"} 0",
            "vllm:num_requests_waiting{model_name=\"fake\"} 3",
            "vllm:kv_cache_usage_perc{model_name=\"fake\"} 0.25",
+           "vllm:gpu_cache_usage_perc{model_name=\"fake\"} 0.25",
            "vllm:num_preemptions_total{model_name=\"fake\"} 2",
            "vllm:prompt_tokens_total{model_name=\"fake\"} 11",
            "vllm:generation_tokens_total{model_name=\"fake\"} 13",

@@ -68,7 +68,8 @@ of the pod's limit, so the limit is ten ninths of them.
 {{- $parsing := mul (sub (index $of "work-threads" | default 2 | int64) 1) (max $body $message) 48 -}}
 {{- $connection := add 32768 (include "tessera.bytes" (index $of "http-max-header" | default "16KiB")) 16384 -}}
 {{- $connections := mul (index $of "http-max-connections" | default 4096 | int64) $connection -}}
-{{- $requests := add (include "tessera.bytes" (index $of "request-memory" | default "1GiB")) $parsing $connections (include "tessera.bytes" (index $of "response-store" | default "64MiB")) -}}
+{{- $stored := hasKey $of "response-store" | ternary (index $of "response-store") "64MiB" -}}{{/* 0: none */}}
+{{- $requests := add (include "tessera.bytes" (index $of "request-memory" | default "1GiB")) $parsing $connections (include "tessera.bytes" $stored) -}}
 {{- $rank := add (include "tessera.bytes" .Values.memory.perRank) $kv -}}
 {{- div (mul (add $requests (mul .Values.ranks.perPod $rank)) 10) 9 -}}
 {{- end -}}
@@ -119,16 +120,34 @@ of the pod's limit, so the limit is ten ninths of them.
 {{- mul .Values.ranks.perPod .Values.ranks.pods -}}
 {{- end -}}
 
+{{/*
+Threads of each rank by the pod's CPU limit: with one for each core of the node, the kernel would stop
+them all for most of the time. Empty: there is no limit.
+*/}}
+{{- define "tessera.threads" -}}
+{{- $cpu := dig "limits" "cpu" "" .Values.resources | toString -}}
+{{- if $cpu -}}
+{{- $thousandths := hasSuffix "m" $cpu | ternary (trimSuffix "m" $cpu | float64) (mulf (float64 $cpu) 1000) -}}
+{{- max 1 (div ($thousandths | int64) (mul 1000 .Values.ranks.perPod)) -}}
+{{- end -}}
+{{- end -}}
+
 {{/* The server's file of settings: the values, and those that other values decide. */}}
 {{- define "tessera.settings" -}}
 {{- range $name, $value := .Values.settings }}
 {{ $name }}: {{ if kindIs "bool" $value }}{{ ternary "on" "off" $value | quote }}{{ else if and (kindIs "float64" $value) (eq $value (floor $value)) }}{{ int64 $value }}{{ else if kindIs "float64" $value }}{{ $value }}{{ else }}{{ $value | quote }}{{ end }}
+{{- end }}
+{{- if and (include "tessera.threads" .) (not (hasKey .Values.settings "threads")) }}
+threads: {{ include "tessera.threads" . }}
 {{- end }}
 {{- if gt (include "tessera.ranks" . | int) 1 }}
 tensor-parallel: {{ include "tessera.ranks" . }}
 {{- end }}
 {{- if include "tessera.keysSecret" . }}
 api-key-file: /etc/tessera/keys/keys
+{{- end }}
+{{- if .Values.tenants.secret }}
+tenants: /etc/tessera/tenants/tenants.yaml
 {{- end }}
 {{- if .Values.tls.secret }}
 tls-cert: /etc/tessera/tls/tls.crt
@@ -155,6 +174,12 @@ kv-events: tcp://*:{{ .Values.kvEvents.port }}
 {{- end }}
 {{- if and .Values.apiKeys.secret .Values.apiKeys.keys }}
 {{- fail "apiKeys: either secret or keys" }}
+{{- end }}
+{{- if and .Values.tenants.secret (include "tessera.keysSecret" .) }}
+{{- fail "tenants.secret: its file has the keys; leave apiKeys empty" }}
+{{- end }}
+{{- if and .Values.tenants.secret .Values.load.enabled }}
+{{- fail "load.enabled: tessera-load takes its key from apiKeys, which a tenant file replaces" }}
 {{- end }}
 {{- if and .Values.checkpoints.claim .Values.checkpoints.create }}
 {{- fail "checkpoints: either claim or create" }}

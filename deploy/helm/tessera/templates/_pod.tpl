@@ -20,11 +20,19 @@ capabilities:
   drop: [ALL]
 {{- end -}}
 
+{{/* Secrets by the folder of /etc/tessera that each is mounted in, in JSON. */}}
+{{- define "tessera.secrets" -}}
+{{- $secrets := dict -}}
+{{- range $folder, $name := dict "keys" (include "tessera.keysSecret" .) "tenants" .Values.tenants.secret "tls" .Values.tls.secret -}}
+{{- if $name }}{{ $_ := set $secrets $folder $name }}{{ end -}}
+{{- end -}}
+{{- $secrets | toJson -}}
+{{- end -}}
+
 {{/* Folders of mounted secrets that the server reads again when they change. */}}
 {{- define "tessera.watched" -}}
 {{- $folders := list -}}
-{{- if include "tessera.keysSecret" . }}{{ $folders = append $folders "/etc/tessera/keys" }}{{ end -}}
-{{- if .Values.tls.secret }}{{ $folders = append $folders "/etc/tessera/tls" }}{{ end -}}
+{{- range $folder, $_ := include "tessera.secrets" . | fromJson }}{{ $folders = append $folders (printf "/etc/tessera/%s" $folder) }}{{ end -}}
 {{- join " " $folders -}}
 {{- end -}}
 
@@ -133,14 +141,9 @@ capabilities:
     - name: shared-memory
       mountPath: /dev/shm
     {{- end }}
-    {{- if include "tessera.keysSecret" $ }}
-    - name: keys
-      mountPath: /etc/tessera/keys
-      readOnly: true
-    {{- end }}
-    {{- if $.Values.tls.secret }}
-    - name: tls
-      mountPath: /etc/tessera/tls
+    {{- range $folder, $_ := include "tessera.secrets" $ | fromJson }}
+    - name: {{ $folder }}
+      mountPath: /etc/tessera/{{ $folder }}
       readOnly: true
     {{- end }}
     {{- if include "tessera.claim" $ }}
@@ -169,16 +172,10 @@ capabilities:
     medium: Memory
     sizeLimit: {{ .Values.sharedMemory }}
 {{- end }}
-{{- with include "tessera.keysSecret" . }}
-- name: keys
+{{- range $folder, $name := include "tessera.secrets" . | fromJson }}
+- name: {{ $folder }}
   secret:
-    secretName: {{ . }}
-    defaultMode: 0440
-{{- end }}
-{{- with .Values.tls.secret }}
-- name: tls
-  secret:
-    secretName: {{ . }}
+    secretName: {{ $name }}
     defaultMode: 0440
 {{- end }}
 {{- with include "tessera.claim" . }}
