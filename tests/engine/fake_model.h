@@ -52,7 +52,8 @@ class FakeModel final : public Transformer {
   };
 
   void store(const Batch& batch, const KvPagesView& pages, Stream stream);
-  static void store_positions(const SequenceSpan& span, const KvPagesView& pages);
+  static void store_positions(const SequenceSpan& span, const KvScoring& scoring,
+                              const KvPagesView& pages);
   void read_back(const SequenceSpan& span, const KvPagesView& pages);
   void report(const std::string& defect);
 
