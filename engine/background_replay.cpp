@@ -65,8 +65,8 @@ void BackgroundReplay::reserve() {
   }
   run_.reset();
   if (count_ > 0) {
-    run_.emplace(*slot_, kv_.prefixes().last_tokens(*slot_).subspan(
-                             static_cast<size_t>(replayed()), static_cast<size_t>(count_)));
+    run_.emplace(*slot_, kv_.prefixes().last_tokens(*slot_).subspan(static_cast<size_t>(replayed()),
+                                                                    static_cast<size_t>(count_)));
   }
 }
 

@@ -96,6 +96,7 @@ void FakeModel::logits_after(std::span<const int32_t> tokens, std::span<float> l
 
 void FakeModel::forward(const Batch& batch, const KvPagesView& pages, Stream stream) {
   int32_t rows = 0;
+  largest_batch_ = std::max(largest_batch_, static_cast<int32_t>(batch.tokens.size()));
   for (const SequenceSpan& span : batch.sequences) {
     if (span.first_row != rows) {
       report("the sequences do not cover the batch");

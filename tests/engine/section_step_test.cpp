@@ -218,10 +218,9 @@ TEST(SectionStep, IsRefusedByName) {
               HasSubstr("its policy stores in k8v4, and no preset"));
   EXPECT_THAT(error_of([](KvCacheOptions& o) { o.preset = short_sections(kSection); }),
               HasSubstr("its policy stores in k8v4, and no preset"));
-  EXPECT_THAT(error_of([](KvCacheOptions& o) {
-                o.section_step = find_kv_preset("snapkv")->policy;
-              }),
-              HasSubstr("must have the scorer replay"));
+  EXPECT_THAT(
+      error_of([](KvCacheOptions& o) { o.section_step = find_kv_preset("snapkv")->policy; }),
+      HasSubstr("must have the scorer replay"));
 }
 
 }  // namespace

@@ -216,6 +216,8 @@ class Simulation {
       tokens += run.count;
     }
     ASSERT_LE(tokens, fake_.engine->options().max_step_tokens);
+    ASSERT_LE(fake_.model->largest_batch(), fake_.engine->options().max_step_tokens)
+        << "tokens of a background replay count too";
     ASSERT_LE(std::ssize(fake_.engine->last_plan().runs), fake_.engine->options().max_sequences);
   }
 
