@@ -269,12 +269,18 @@ TEST_F(BackgroundReplays, LetSamplesForkTheirPrompt) {
   }
 }
 
+#ifdef __SANITIZE_ADDRESS__
+constexpr int32_t kRandomSteps = 300;  // a step takes tens of milliseconds
+#else
+constexpr int32_t kRandomSteps = 6000;
+#endif
+
 TEST_F(BackgroundReplays, StandPressureAndCancellation) {
   const auto engine = stepped(context_row_pages(stepped_options()));
   const std::vector<int32_t> document = random_tokens(700);
   std::vector<std::shared_ptr<RecordingSink>> sinks;
   std::vector<RequestId> ids;
-  for (int32_t step = 0; step < 6000; ++step) {
+  for (int32_t step = 0; step < kRandomSteps; ++step) {
     if (random_() % 60 == 0) {
       const auto shared = static_cast<int32_t>(random_() % 700);
       std::vector<int32_t> prompt(document.begin(), document.begin() + shared);
@@ -293,13 +299,15 @@ TEST_F(BackgroundReplays, StandPressureAndCancellation) {
     engine->kv().check_integrity();
   }
   run(*engine);
-  EXPECT_GT(sinks.size(), 50);
   for (const auto& sink : sinks) {
     EXPECT_TRUE(sink->finish().has_value());
   }
-  EXPECT_GT(engine->stats().preemptions, 0);
-  EXPECT_GT(engine->stats().cache.compressed_blocks, 0);
-  EXPECT_GT(engine->stats().cache.evicted_blocks, 0);
+  if (kRandomSteps > 1000) {
+    EXPECT_GT(sinks.size(), 50);
+    EXPECT_GT(engine->stats().preemptions, 0);
+    EXPECT_GT(engine->stats().cache.compressed_blocks, 0);
+    EXPECT_GT(engine->stats().cache.evicted_blocks, 0);
+  }
   engine->flush_cache();
   run(*engine);
   EXPECT_EQ(engine->stats().pages_free, engine->stats().pages_total);
