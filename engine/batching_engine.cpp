@@ -33,6 +33,7 @@ BatchingEngine::BatchingEngine(Parts parts)
                   tenant_limits(options_).lead * kVirtualToken}),
       tenants_(tenant_limits(options_), options_.max_sequences + options_.max_queue),
       admission_(*kv_, options_.max_sequences, options_.max_sequences + options_.max_queue),
+      replay_(*kv_),
       builder_(*kv_, {options_.max_step_tokens, options_.max_sequences}),
       pooler_(*model_, backend_, stream_),
       sampler_(std::move(parts.sampler),
@@ -100,18 +101,19 @@ bool BatchingEngine::step() {
   }
   end_overdue();
   plan();
-  if (plan_.empty()) {
+  if (plan_.empty() && !replay_.acts()) {
     counters_.publish();  // a pin may have expired
     counters_.publish_outline();
     return false;
   }
   reserve();
-  if (!plan_.runs.empty()) {
+  if (!plan_.runs.empty() || replay_.run().has_value()) {
     forward();
     sample();
     admission_.insert_prompts(plan_, sequences_);
     kv_->compress(builder_.slots());
     admission_.insert_sections(plan_, sequences_);
+    replay_.finish();
   }
   publish();
   return true;
@@ -121,6 +123,7 @@ void BatchingEngine::receive_requests() {
   intake_.receive(inputs_);
   for (Message& message : inputs_.messages) {
     if (message.samples.empty() && message.cancelled == 0) {
+      replay_.give_up();
       kv_->prefixes().flush();
     }
     admission_.record_prompt(message.samples);
@@ -161,12 +164,23 @@ void BatchingEngine::end_overdue() {
 void BatchingEngine::plan() {
   tenants_.arrange(sequences_);
   admission_.relieve_pressure(sequences_, counters_.counting().running, inputs_.now);
+  plan_sequences();
+  if (plan_.lacks_pages && replay_.holds_pages()) {
+    replay_.give_up();
+    plan_sequences();
+  }
+  replay_.plan(plan_);
+}
+
+void BatchingEngine::plan_sequences() {
   const std::span<const Candidate> candidates = admission_.candidates(sequences_);
   if (ranks_.count() > 1) {
     ranks_.verify_identical(step_digest(candidates, sequences_, kv_->accounting()),
                             counters_.counting().steps);
   }
-  plan_ = scheduler_.plan(candidates, kv_->planning().budget(), std::move(plan_));
+  KvBudget budget = kv_->planning().budget();
+  budget.replay_holds = replay_.holds_pages();
+  plan_ = scheduler_.plan(candidates, budget, std::move(plan_));
 }
 
 // A sequence that cannot be recomputed bit for bit is swapped out to host memory.
@@ -187,10 +201,11 @@ void BatchingEngine::reserve() {
     kv_->tighten(sequence.running()->slot, tightened.steps);
     counters_.counting().kv_tightenings += tightened.steps;
   }
+  replay_.reserve();
   const auto admitted = admission_.admit(plan_, sequences_, options_.clock());
   counters_.counting().cache_query_tokens += admitted.prompt_tokens;
   counters_.counting().cache_hit_tokens += admitted.cached_tokens;
-  builder_.reserve(plan_, sequences_);
+  builder_.reserve(plan_, sequences_, replay_.run());
   for (const int32_t index : plan_.admitted) {
     Sequence& sequence = *sequences_[static_cast<size_t>(index)];
     if (!sequence.place().has_value()) {
@@ -203,7 +218,7 @@ void BatchingEngine::reserve() {
 }
 
 void BatchingEngine::forward() {
-  const StepBuilder::Built built = builder_.build(plan_, sequences_);
+  const StepBuilder::Built built = builder_.build(plan_, sequences_, replay_.run());
   counters_.counting().prompt_tokens += built.prefilled;
   counters_.counting().kv_replayed_tokens += built.replayed;
   model_->forward(builder_.batch(), kv_->view(), stream_);
@@ -264,6 +279,7 @@ void BatchingEngine::count_running() {
 }
 
 void BatchingEngine::end_all() {
+  replay_.give_up();
   for (const auto& sequence : sequences_) {
     sequence->end(FinishReason::cancelled);
   }

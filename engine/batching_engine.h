@@ -3,6 +3,7 @@
 #include <memory>
 #include <vector>
 
+#include "engine/background_replay.h"
 #include "engine/engine.h"
 #include "engine/engine_counters.h"
 #include "engine/engine_thread.h"
@@ -64,17 +65,20 @@ class BatchingEngine final : public Engine {
   // The phases of a step, in order:
   //   receive_requests  adds requests, flushes, cancels; end_overdue ends those past the deadline
   //   plan     sorts by tenant clocks, unpins, hands over blocks if pages are short, matches
-  //            prefixes, calls the Scheduler
+  //            prefixes, calls the Scheduler; then plans the background replay
   //   reserve  preempted: insert, swap out if compressed, release; budgets are tightened; admitted:
-  //            attach, then swap in; forks; last, pages for the groups that close
+  //            attach, then swap in; forks; last, pages for the groups that close. The background
+  //            replay begins or is given up before sequences are admitted
   //   forward  runs the model: kv_store, attention and kv_score in each layer
   //   sample   computes hidden states for embeddings, then logits; chooses tokens; then stored
   //            prompt blocks are inserted
-  //   KvCache::compress applies the policies; then compressed sections are inserted
+  //   KvCache::compress applies the policies; then compressed sections are inserted, and a block
+  //            whose background replay is complete is compressed
   //   publish  ended ones insert, pin, release; last, event sinks
   void receive_requests();
   void end_overdue();
   void plan();
+  void plan_sequences();
   void reserve();
   void forward();
   void sample();
@@ -101,6 +105,7 @@ class BatchingEngine final : public Engine {
   const Scheduler scheduler_;
   TenantClock tenants_;
   PrefixAdmission admission_;
+  BackgroundReplay replay_;
   StepBuilder builder_;
   StepPooler pooler_;
   StepSampler sampler_;

@@ -45,8 +45,9 @@ std::vector<KvFormat> ladder_of(const EngineOptions& options, const ModelConfig&
   if (options.kv_ladder.has_value()) {
     return *options.kv_ladder;
   }
-  const bool serves = options.prefix_cache && !options.kv.policy.replays() &&
-                      model.sliding_window == 0 && options.kv.policy.high == kKvK8V4;
+  const bool serves = options.prefix_cache && !options.kv_section_step &&
+                      !options.kv.policy.replays() && model.sliding_window == 0 &&
+                      options.kv.policy.high == kKvK8V4;
   return serves ? std::vector<KvFormat>{kKvK4V2} : std::vector<KvFormat>{};
 }
 
@@ -70,6 +71,9 @@ std::vector<RankTrait> traits_of(const EngineOptions& options, const Transformer
   absl::StrAppend(&presets, ",", options.kv_floor);
   for (const KvFormat format : *options.kv_ladder) {
     absl::StrAppend(&presets, ">", name_of(format));
+  }
+  if (options.kv_section_step.has_value()) {
+    add(*options.kv_section_step);
   }
   return {
       {"the instruction set (isa)", hash_of(absl::StrCat(backend.name, " ", backend.isa))},
@@ -104,6 +108,9 @@ KvCacheOptions kv_cache_options(const EngineOptions& options, const ModelConfig&
           .also = options.kv_also,
           .prefix_cache = options.prefix_cache,
           .ladder = ladder_of(options, model),
+          .section_step = options.kv_section_step.has_value()
+                              ? std::optional(options.kv_section_step->policy)
+                              : std::nullopt,
           .layers = model.layers,
           .kv_heads = model.kv_heads,
           .head_dim = model.head_dim,

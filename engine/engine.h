@@ -32,6 +32,9 @@ struct EngineOptions {
   // ladder (no sliding window); else an empty ladder.
   bool prefix_cache = true;
   std::optional<std::vector<KvFormat>> kv_ladder = std::nullopt;
+  // A ladder of one step that compresses unlocked prefix blocks to sections, by a preset that
+  // replays (engine/background_replay.h). Then kv_ladder is empty.
+  std::optional<KvPreset> kv_section_step = std::nullopt;
   // For requests without one: the share of its policy's budget that a sequence keeps at least when
   // pages run out (RequestOptions::kv_floor).
   float kv_floor = 1;

@@ -75,7 +75,11 @@ Candidate PrefixAdmission::candidate_of(size_t i, Sequences sequences) const {
     candidate.stored = prefixes_.tokens_of(match);
     sequence.set_matched(candidate.stored);
     candidate.kv.low_tokens = match.low_blocks * prefixes_.block_tokens();
-    candidate.kv.sections.compressed = candidate.stored;
+    if (sequence.kv_policy().replays()) {
+      candidate.kv.sections.compressed = candidate.stored;
+    } else {
+      candidate.kv.sections = prefixes_.sections_of(match);
+    }
     candidate.matched = match.pages;
     candidate.locked = prefixes_.unlocked_pages(match);
     candidate.head_start = head_start_of(candidate.stored);
@@ -120,10 +124,11 @@ void PrefixAdmission::find_prefix_in_progress(size_t i, Sequences sequences) {
     const Sequence& other = *sequences[j];
     const int32_t end = (next + 1) * block;
     const KvSections& sections = candidates_[j].kv.sections;
-    const bool stores = sections.tokens == 0 ? candidates_[j].stored < end
-                                             : sections.compressed < end && end <= sections.end;
+    const bool replays = other.kv_policy().replays();
+    const bool stores =
+        replays ? sections.compressed < end && end <= sections.end : candidates_[j].stored < end;
     // Samples of one request share by forks, except under a policy that replays.
-    const bool shares = sections.tokens > 0 || other.request_id() != sequence.request_id();
+    const bool shares = replays || other.request_id() != sequence.request_id();
     const bool computes = other.uses_prefix_cache() && other.hashed_blocks() > next && stores &&
                           end <= other.max_inserted_prompt_tokens() && shares;
     if (computes && other.path_hash(next) == sequence.path_hash(next)) {

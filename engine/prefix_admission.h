@@ -54,6 +54,8 @@ class PrefixAdmission {
   KvPrompt cache_prompt(Sequence& sequence) const {
     KvPrompt prompt = sequence.cache_prompt(prefixes_.block_tokens());
     prompt.section_pages = kv_.planning().section_pages(sequence.kv_policy());
+    prompt.accepts_sections = sequence.accepts_sections();
+    prompt.max_coarse = sequence.shareable() > 0 ? sequence.shareable() : prompt.max_coarse;
     return prompt;
   }
 

@@ -28,6 +28,7 @@ class Planner {
     plan_.admitted.clear();
     plan_.forks.clear();
     plan_.runs.clear();
+    plan_.lacks_pages = false;
     plan_.counts.assign(candidates.size(), 0);
     plan_.steps.assign(candidates.size(), 0);
     plan_.evicted.assign(candidates.size(), 0);
@@ -97,6 +98,7 @@ class Planner {
   void collect_runs() {
     collect_runs_if([](const Candidate& c) { return c.running && c.decodes(); });
     collect_runs_if([](const Candidate& c) { return !c.running || !c.decodes(); });
+    plan_.spare = {tokens_left_, slots_left_, std::max<int64_t>(0, free_ - promised_)};
   }
 
  private:
@@ -312,6 +314,7 @@ class Planner {
     }
     const int64_t first = growth(i, 1);
     while (free_ < first) {
+      plan_.lacks_pages = true;
       if (tighten_one_from(0)) {
         continue;
       }
@@ -382,6 +385,7 @@ class Planner {
     const int32_t tokens = std::min({next_chunk(i), tokens_left_, tenant_room(i)});
     plan_.counts[i] =
         candidates_[i].kv.tokens_within(free_ - taken_at_admission(i), stored(i), tokens);
+    plan_.lacks_pages = plan_.lacks_pages || plan_.counts[i] < tokens;
     free_ -= growth(i);
     tokens_left_ -= plan_.counts[i];
   }
@@ -419,6 +423,7 @@ class Planner {
     int64_t tokens = tokens_left_;
     int64_t spare = free_ - promised_ - growth_of_all(i);
     size_t first_victim = candidates_.size();
+    plan_.lacks_pages = plan_.lacks_pages || spare < 0;
     if ((slots < 1 || tokens < 1 || spare < 0) && !forks(i) && plan_.preempted.empty()) {
       spare -= locked(i, true) - locked(i, false);
     }
@@ -480,7 +485,9 @@ StepPlan Scheduler::plan(std::span<const Candidate> candidates, const KvBudget& 
   planner.admit_waiting();
   planner.collect_tightened();
   planner.collect_runs();
-  TESSERA_CHECK(candidates.empty() || !plan.empty(), "a step with candidates changes something");
+  const bool replans = budget.replay_holds && plan.lacks_pages;
+  TESSERA_CHECK(candidates.empty() || !plan.empty() || replans,
+                "a step with candidates changes something");
   return plan;
 }
 

@@ -100,7 +100,14 @@ struct StepPlan {
     int32_t tokens = 0;     // first tokens that the target takes from the source as stored
   };
   std::vector<Fork> forks;
-  std::vector<Run> runs;  // decodes, then prefills, each in scheduling order
+  std::vector<Run> runs;     // decodes, then prefills, each in scheduling order
+  bool lacks_pages = false;  // with more pages, more tokens or sequences would run
+  struct Spare {
+    int32_t tokens = 0;
+    int32_t slots = 0;
+    int64_t pages = 0;  // neither taken by the step nor promised
+  };
+  Spare spare;  // what the step leaves for a background replay
 
   bool empty() const { return runs.empty() && preempted.empty() && tightened.empty(); }
 
@@ -172,6 +179,9 @@ struct SchedulerLimits {
 // Planning then counts fewer pages. Such a step may preempt and run nothing; the next step plans
 // with exact totals.
 //
+// A background replay (engine/background_replay.h) holds pages that a plan does not count. If a
+// plan lacks pages, the replay is given up and the step is planned again.
+//
 // Progress: no running sequence preempts the first one in scheduling order. That one skips a step
 // only if the step preempted for it, because the arena holds at least one whole context. If nothing
 // runs, the first waiting sequence is admitted. So every step with a candidate runs or preempts
@@ -187,7 +197,8 @@ class Scheduler {
   // Requires: candidates in scheduling order; samples of one request are adjacent, have one
   // priority, and the running ones come first; each candidate has pending tokens and fits into the
   // arena alone. `reuse` is an earlier plan (or an empty one) whose memory is reused.
-  // Returns: a plan that runs or preempts something, unless there are no candidates.
+  // Returns: a plan that runs or preempts something, unless there are no candidates, or it lacks
+  // pages that a background replay holds.
   StepPlan plan(std::span<const Candidate> candidates, const KvBudget& budget,
                 StepPlan reuse) const;
 

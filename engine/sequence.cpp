@@ -64,6 +64,8 @@ Sequence::Sequence(RequestId request_id, size_t sample, const EngineRequest& req
       kv_floor_(request.deterministic ? 1 : request.kv_floor.value_or(model.kv_floor)),
       cache_(request.cache),
       cache_accept_(request.cache_accept.value_or(model.cache_accept)),
+      accepts_sections_(!request.cache_accept.has_value() && !request.deterministic &&
+                        !kv_.policy.is_lossy() && !kv_.policy.one_by_one()),
       submitted_(model.now),
       pool_(request.pooling.has_value()
                 ? std::optional<HiddenPool>(std::in_place, *request.pooling,

@@ -155,6 +155,9 @@ class Sequence {
   // this sequence.
   KvPrompt cache_prompt(int32_t prefix_block_tokens);
   bool uses_prefix_cache() const { return cache_.use; }
+  // Returns: true if it may read compressed sections among whole blocks (section step): neither the
+  // request nor its policy says how exact its prefix must be.
+  bool accepts_sections() const { return accepts_sections_; }
   const EngineRequest::Cache& cache() const { return cache_; }
   // Returns: maximum number of first tokens that it may take from the prefix cache. Later tokens
   // must be computed for one of these reasons:
@@ -248,6 +251,7 @@ class Sequence {
   KvUsage kv_usage_;
   EngineRequest::Cache cache_;
   KvFormat cache_accept_;
+  bool accepts_sections_;
   std::vector<uint64_t> block_hashes_;
   std::vector<uint64_t> path_hashes_;
   int32_t max_inserted_tokens_ = std::numeric_limits<int32_t>::max();

@@ -29,7 +29,8 @@ StepBuilder::StepBuilder(KvCache& kv, const SchedulerLimits& limits) : kv_(kv) {
   hidden_rows_.reserve(tokens);
 }
 
-void StepBuilder::reserve(const StepPlan& plan, Sequences sequences) {
+void StepBuilder::reserve(const StepPlan& plan, Sequences sequences,
+                          const std::optional<ReplayRun>& replay) {
   forks_.clear();
   for (const StepPlan::Fork& fork : plan.forks) {
     sequences[static_cast<size_t>(fork.candidate)]->store(fork.tokens);
@@ -43,10 +44,15 @@ void StepBuilder::reserve(const StepPlan& plan, Sequences sequences) {
     const KvSlot& slot = slot_of(sequences, run.candidate);
     reservations_.push_back({slot, kv_.position(slot) + run.count});
   }
+  if (replay.has_value()) {
+    const auto count = static_cast<int32_t>(replay->tokens.size());
+    reservations_.push_back({replay->slot, kv_.position(replay->slot) + count});
+  }
   kv_.reserve(reservations_);
 }
 
-StepBuilder::Built StepBuilder::build(const StepPlan& plan, Sequences sequences) {
+StepBuilder::Built StepBuilder::build(const StepPlan& plan, Sequences sequences,
+                                      const std::optional<ReplayRun>& replay) {
   tokens_.clear();
   positions_.clear();
   spans_.clear();
@@ -67,6 +73,10 @@ StepBuilder::Built StepBuilder::build(const StepPlan& plan, Sequences sequences)
       sequence.store(run.count);
     }
   }
+  if (replay.has_value()) {
+    add(*replay);
+    built.replayed += std::ssize(replay->tokens);
+  }
   if (std::none_of(scorings_.begin(), scorings_.end(),
                    [](const KvScoring& scoring) { return scoring.token_scores; })) {
     scorings_.clear();
@@ -78,25 +88,40 @@ void StepBuilder::add(const StepPlan::Run& run, const Sequence& sequence) {
   const KvSlot& slot = sequence.running()->slot;
   const bool replays = kv_.replays(slot);
   const int32_t first = kv_.position(slot) - run.count;
-  spans_.push_back({.slot = slot.index(),
-                    .first_row = static_cast<int32_t>(tokens_.size()),
-                    .count = run.count,
-                    .context = first,
-                    .tiers = kv_.tiers(slot),
-                    .newest = sequence.kv_policy().newest_dense(),
-                    .prompt = static_cast<int32_t>(sequence.prompt().size()),
-                    .read_tiles = sequence.kv_policy().read_tiles(first)});
   scorings_.push_back(kv_.scoring(slot));
   slots_.push_back(&slot);
   if (!replays) {
     request_rows(run, sequence);
   }
   const int32_t repeated = replays ? first - sequence.kv_policy().section : first;
-  const auto tokens =
-      sequence.tokens().subspan(static_cast<size_t>(repeated), static_cast<size_t>(run.count));
+  append({.slot = slot.index(),
+          .count = run.count,
+          .context = first,
+          .tiers = kv_.tiers(slot),
+          .newest = sequence.kv_policy().newest_dense(),
+          .prompt = static_cast<int32_t>(sequence.prompt().size()),
+          .read_tiles = sequence.kv_policy().read_tiles(first)},
+         sequence.tokens().subspan(static_cast<size_t>(repeated), static_cast<size_t>(run.count)));
+}
+
+void StepBuilder::add(const ReplayRun& replay) {
+  const KvSlot& slot = replay.slot;
+  const auto count = static_cast<int32_t>(replay.tokens.size());
+  scorings_.push_back(kv_.scoring(slot));
+  append({.slot = slot.index(),
+          .count = count,
+          .context = kv_.position(slot) - count,
+          .tiers = kv_.tiers(slot)},
+         replay.tokens);
+}
+
+// Appends a sequence's tokens to the batch. Sets the span's first row.
+void StepBuilder::append(const SequenceSpan& span, std::span<const int32_t> tokens) {
+  spans_.push_back(span);
+  spans_.back().first_row = static_cast<int32_t>(tokens_.size());
   tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
-  for (int32_t i = 0; i < run.count; ++i) {
-    positions_.push_back(first + i);
+  for (int32_t i = 0; i < span.count; ++i) {
+    positions_.push_back(span.context + i);
   }
 }
 

@@ -1,9 +1,11 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
+#include "engine/background_replay.h"
 #include "engine/kv/kv_cache.h"
 #include "engine/scheduler.h"
 #include "engine/sequence.h"
@@ -35,25 +37,27 @@ class StepBuilder {
   StepBuilder(KvCache& kv, const SchedulerLimits& limits);
 
   // Forks samples from the first one of their request, then reserves pages for the groups that
-  // close in the step.
+  // close in the step. replay: of a background replay, if it runs.
   // Requires: preempted sequences are released, admitted ones have slots.
-  void reserve(const StepPlan& plan, Sequences sequences);
+  void reserve(const StepPlan& plan, Sequences sequences, const std::optional<ReplayRun>& replay);
 
   struct Built {
     int64_t prefilled = 0;  // tokens of prompts
     int64_t replayed = 0;   // tokens of replays
   };
   // Builds the batch, and marks its tokens as stored, except those of replays.
-  Built build(const StepPlan& plan, Sequences sequences);
+  Built build(const StepPlan& plan, Sequences sequences, const std::optional<ReplayRun>& replay);
 
   // Results of build(), valid until the next call.
   Batch batch() const { return {tokens_, positions_, spans_, scorings_}; }
-  std::span<const KvSlot* const> slots() const { return slots_; }  // of the batch's sequences
+  std::span<const KvSlot* const> slots() const { return slots_; }  // of the plan's sequences
   std::span<LogitsRow> logits_rows() { return logits_rows_; }
   std::span<const HiddenRow> hidden_rows() const { return hidden_rows_; }
 
  private:
   void add(const StepPlan::Run& run, const Sequence& sequence);
+  void add(const ReplayRun& replay);
+  void append(const SequenceSpan& span, std::span<const int32_t> tokens);
   void request_rows(const StepPlan::Run& run, const Sequence& sequence);
 
   KvCache& kv_;

@@ -164,8 +164,7 @@ OpCost op_cost(const KvForkArgs& args) {
   for (const KvFork& fork : args.forks) {
     for (int64_t row = fork.from * slot_rows; row < (fork.from + 1) * slot_rows; ++row) {
       const KvRow& counts = pages.rows[row];
-      const OpCost high =
-          fork_cost(pages.layouts[fork.tiers.high], std::min(counts.high, fork.high));
+      const OpCost high = fork_cost(pages.layouts[fork.tiers.high], fork.high_of(counts.high));
       const OpCost low = fork_cost(pages.layouts[fork.tiers.low], counts.low);
       sum.read_bytes += high.read_bytes + low.read_bytes + pages.residual_layout.page_bytes;
       sum.written_bytes +=

@@ -133,9 +133,11 @@ void add_cache(Snapshot& snapshot, const EngineStats& stats, const EngineOptions
   snapshot.gauge("tessera:prefix_cache_bytes", cache_help,
                  static_cast<double>(cache.unlocked_pages) * page_bytes, {{"state", "unused"}});
   const std::string units_help =
-      "Prefix blocks that were inserted, demoted, evicted, or handed over to a sequence";
+      "Prefix blocks that were inserted, demoted, compressed to sections, evicted, or handed over "
+      "to a sequence";
   const std::pair<const char*, int64_t> events[] = {{"entered", cache.inserted_blocks},
                                                     {"demoted", cache.demoted_blocks},
+                                                    {"compressed", cache.compressed_blocks},
                                                     {"evicted", cache.evicted_blocks},
                                                     {"handed_over", cache.handed_over_blocks}};
   for (const auto& [event, blocks] : events) {

@@ -264,36 +264,58 @@ SettingsField kv_also_field() {
           }};
 }
 
-// auto, none, or comma-separated formats, the coarsest last.
+// Formats, or one preset that replays.
+absl::Status set_ladder(Settings& settings, const std::vector<std::string>& names) {
+  std::vector<KvFormat> formats;
+  std::optional<KvPreset> step;
+  for (const std::string& name : names) {
+    const absl::StatusOr<KvPreset> preset = parse_preset(name);
+    if (preset.ok() && preset->policy.replays()) {
+      step = *preset;
+    } else {
+      TESSERA_ASSIGN_OR_RETURN(formats.emplace_back(), parse_format(name));
+    }
+  }
+  if (step.has_value() && names.size() > 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(step->name,
+                     " compresses blocks as they were computed: it has no other step "
+                     "beside it"));
+  }
+  settings.engine.kv_ladder = std::move(formats);
+  settings.engine.kv_section_step = std::move(step);
+  return absl::OkStatus();
+}
+
+// auto, none, comma-separated formats, the coarsest last, or a preset that replays.
 SettingsField ladder_field() {
-  return {
-      "kv-ladder", "auto|none|FORMAT,...",
-      "formats to which the prefix cache demotes unlocked blocks before it evicts them, the "
-      "coarsest last; auto: k4v2 where --kv begins in k8v4, otherwise none",
-      [](Settings& settings, std::string_view text) {
-        if (text == "auto") {
-          settings.engine.kv_ladder.reset();
-          return absl::OkStatus();
-        }
-        std::vector<KvFormat> ladder;
-        if (text == "none") {
-          text = {};
-        }
-        for (const auto& name : absl::StrSplit(std::string(text), ',', absl::SkipEmpty())) {
-          TESSERA_ASSIGN_OR_RETURN(ladder.emplace_back(), parse_format({name.data(), name.size()}));
-        }
-        settings.engine.kv_ladder = std::move(ladder);
-        return absl::OkStatus();
-      },
-      [](const Settings& settings) {
-        const auto& ladder = settings.engine.kv_ladder;
-        if (!ladder.has_value() || ladder->empty()) {
-          return std::string(ladder.has_value() ? "none" : "auto");
-        }
-        return absl::StrJoin(*ladder, ",", [](std::string* out, KvFormat format) {
-          absl::StrAppend(out, name_of(format));
-        });
-      }};
+  return {"kv-ladder", "auto|none|FORMAT,...|PRESET",
+          "formats to which the prefix cache demotes unlocked blocks before it evicts them, the "
+          "coarsest last; or kvzip-50 or kvzip-25, which the engine applies to unlocked blocks in "
+          "steps that have room; auto: k4v2 where --kv begins in k8v4, otherwise none",
+          [](Settings& settings, std::string_view text) -> absl::Status {
+            if (text == "auto") {
+              settings.engine.kv_ladder.reset();
+              settings.engine.kv_section_step.reset();
+              return absl::OkStatus();
+            }
+            if (text == "none") {
+              text = {};
+            }
+            return set_ladder(settings, absl::StrSplit(std::string(text), ',', absl::SkipEmpty()));
+          },
+          [](const Settings& settings) {
+            const auto& ladder = settings.engine.kv_ladder;
+            if (settings.engine.kv_section_step.has_value()) {
+              return settings.engine.kv_section_step->name;
+            }
+            if (!ladder.has_value() || ladder->empty()) {
+              return std::string(ladder.has_value() ? "none" : "auto");
+            }
+            return absl::StrJoin(*ladder, ",", [](std::string* out, KvFormat format) {
+              absl::StrAppend(out, name_of(format));
+            });
+          }};
 }
 
 // The range is the request option's.

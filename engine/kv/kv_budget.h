@@ -18,6 +18,8 @@ struct KvBudget {
   int64_t pages_free = 0;   // KvAccounting::available_pages(): unlocked prefix blocks included
   int32_t heads = 0;        // layers * kv_heads; each has its own page-table row
   int32_t page_tokens = 0;  // tokens of one page in the default preset's high tier
+  // True: a background replay holds further pages. The plan is made again without it if pages lack.
+  bool replay_holds = false;
 
   // Pages of the closed groups of a sequence with `tokens` tokens, over all heads. Valid as long as
   // no policy has compressed them.

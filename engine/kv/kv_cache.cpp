@@ -25,6 +25,11 @@ std::unique_ptr<PrefixCache> make_prefix_cache(const KvCacheOptions& options, Kv
     ladder.push_back(static_cast<uint8_t>(place - shape.formats.begin()));
   }
   auto cache = std::make_unique<PrefixCache>(arena, ladder, backend, stream, scratch);
+  if (options.section_step.has_value()) {
+    const KvPolicy& policy = *options.section_step;
+    const int32_t capacity = shape.layout(tiers_of(policy, shape).high).capacity;
+    cache->add_section_step(policy.high, section_pages(policy, capacity));
+  }
   if (options.prefix_events != nullptr) {
     const KvPolicy& policy = options.preset.policy;
     const int32_t capacity = shape.layout(tiers_of(policy, shape).high).capacity;
@@ -80,6 +85,7 @@ absl::StatusOr<std::unique_ptr<KvCache>> KvCache::create(const KvCacheOptions& o
 KvCache::KvCache(const KvCacheOptions& options, Memory memory, const Backend& backend,
                  Stream stream)
     : default_policy_(options.preset.policy),
+      section_step_(options.section_step),
       model_(model_of(options)),
       arena_(std::move(memory.arena)),
       scratch_(std::move(memory.scratch)),
@@ -134,6 +140,13 @@ KvSlot KvCache::open_slot(const KvPolicy& policy, int32_t prompt_tokens, float f
                   .floor = floor};
   state.policy.keep_bytes /= accounting_.rank_totals().ranks();
   return {*this, slots_.open(state)};
+}
+
+KvSlot KvCache::open_replay(const KvMatch& due) {
+  TESSERA_CHECK(section_step_.has_value(), "a replay without a section step");
+  KvSlot slot = open_slot(*section_step_, prefixes_.tokens_of(due));
+  prefixes_.attach_due(slot, due);
+  return slot;
 }
 
 void KvCache::release(KvSlot&& slot) {
@@ -244,7 +257,12 @@ void KvCache::fork(std::span<const KvCopy> copies) {
     target.high_pages = demand.pages_for(copy.tokens);
     slots_.families().fork(from, to, demand.full_pages(copy.tokens));
     growth += target.high_pages - demand.full_pages(copy.tokens);
-    forks_.push_back({from, to, source.tiers, copy.tokens / kKvGroup * kKvGroup});
+    const int32_t closed = (source.tokens / kKvGroup) * kKvGroup - source.low_tokens;
+    forks_.push_back({.from = from,
+                      .to = to,
+                      .tiers = source.tiers,
+                      .high = copy.tokens / kKvGroup * kKvGroup - source.low_tokens,
+                      .closed = source.sections.compressed > 0 ? closed : 0});
   }
   prefixes_.make_room(growth);
   accounting_.take(growth);
@@ -263,6 +281,17 @@ void KvCache::compress(std::span<const KvSlot* const> slots) {
                                   [](const KvCompression& one) { return !one.policy.replays(); });
   prefixes_.make_room(shape().slot_rows() * rows);
   run_compressions(planned);
+}
+
+// The pages must have one owner while they are compressed, so the tree gives the block away first.
+void KvCache::compress_block(const KvSlot& slot) {
+  settle_growth();
+  prefix_cache_->take_last_block(slot.index());
+  const KvSlot* const slots[] = {&slot};
+  const std::span<const KvCompression> planned = compressor_.plan(slots);
+  TESSERA_CHECK(planned.size() == 1, "a block is compressed before its replay is complete");
+  run_compressions(planned);
+  prefix_cache_->give_last_section(slot.index());
 }
 
 void KvCache::tighten(const KvSlot& slot, int32_t steps) {

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -89,6 +90,18 @@ class KvCache {
   // available; all reserved tokens are stored and scored.
   void tighten(const KvSlot& slot, int32_t steps);
 
+  // ---- section step. A slot that replays a block of the prefix cache for it. reserve() and the
+  // forward pass treat it like one of a sequence.
+
+  // Opens a slot that holds the path and ends with the block that is due. Its next tokens are those
+  // of the block's replay.
+  // Requires: a section step; a free slot; `due` is of SharedPrefixes::due_block(), and nothing has
+  // changed since.
+  KvSlot open_replay(const KvMatch& due);
+  // Replaces the slot's last block in the prefix cache by the compressed section.
+  // Requires: a slot of open_replay() whose replay is complete; nothing else uses the block.
+  void compress_block(const KvSlot& slot);
+
   // Lets each target begin with tokens of its source. Full pages are shared; partly filled pages
   // and the residual buffer are copied.
   // Requires: source and target have the same policy, which is not private. A target is empty and
@@ -152,6 +165,7 @@ class KvCache {
   void run_compressions(std::span<const KvCompression> planned);
 
   const KvPolicy default_policy_;
+  const std::optional<KvPolicy> section_step_;
   const KvModel model_;
   const std::unique_ptr<KvArena> arena_;
   const AlignedMemory scratch_;

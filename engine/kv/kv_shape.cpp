@@ -19,6 +19,9 @@ std::vector<KvPolicy> policies_of(const KvCacheOptions& options) {
   for (const KvPreset& preset : options.also) {
     policies.push_back(preset.policy);
   }
+  if (options.section_step.has_value()) {
+    policies.push_back(*options.section_step);
+  }
   return policies;
 }
 
@@ -168,7 +171,43 @@ absl::StatusOr<int32_t> count_pages(const KvCacheOptions& options, const KvArena
   return static_cast<int32_t>(pages);
 }
 
+// A policy with which sequences may read compressed sections among their blocks.
+bool reads_sections(const KvPolicy& policy, const KvPolicy& step) {
+  return !policy.is_lossy() && !policy.one_by_one() && policy.high == step.high;
+}
+
+absl::Status check_section_step(const KvCacheOptions& options) {
+  const KvPolicy& step = *options.section_step;
+  if (!options.prefix_cache) {
+    return absl::InvalidArgumentError("a KV ladder has no use without a prefix cache");
+  }
+  if (!step.replays()) {
+    return absl::InvalidArgumentError(
+        "KV ladder: a policy in it must have the scorer replay, as kvzip-25 does, because what it "
+        "keeps of a block must not depend on a request");
+  }
+  if (!options.ladder.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("KV ladder: ", name_of(options.ladder.front()),
+                     " and a policy that drops tokens do not go together: it compresses blocks as "
+                     "they were computed"));
+  }
+  std::vector<KvPolicy> policies = policies_of(options);
+  policies.pop_back();
+  if (std::none_of(policies.begin(), policies.end(),
+                   [&](const KvPolicy& policy) { return reads_sections(policy, step); })) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "KV ladder: its policy stores in ", name_of(step.high),
+        ", and no preset of --kv and --kv-also is that format alone, so no block would be "
+        "compressed"));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status check_ladder(const KvCacheOptions& options) {
+  if (options.section_step.has_value()) {
+    return check_section_step(options);
+  }
   if (options.ladder.empty()) {
     return absl::OkStatus();
   }

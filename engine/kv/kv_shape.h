@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -20,6 +21,9 @@ struct KvCacheOptions {
   // are demoted, one after the other, before they are evicted.
   bool prefix_cache = false;
   std::vector<KvFormat> ladder = {};
+  // A policy that replays: unlocked blocks of its format become compressed sections. It is the only
+  // step of a ladder.
+  std::optional<KvPolicy> section_step = std::nullopt;
   int32_t layers = 0;
   int32_t kv_heads = 0;
   int32_t head_dim = 0;

@@ -120,7 +120,10 @@ void PrefixCache::erase(Node leaf) {
 KvMatch PrefixCache::match(const KvPrompt& prompt, int32_t blocks, const KvMatch& known) const {
   KvMatch match = known.version == tree_.version() + 1 ? known : KvMatch{};
   const uint8_t own = level_of(prompt.format, prompt.section_pages);
-  const uint8_t accept = is_section(own) ? own : std::max(own, level_of(prompt.accept));
+  uint8_t accept = is_section(own) ? own : std::max(own, level_of(prompt.accept));
+  if (prompt.accepts_sections && has_section_step() && own == whole_level_) {
+    accept = std::max(accept, section_level_);
+  }
   const auto& formats = arena_.shape().formats;
   Node node = match.blocks > 0 ? match.node : tree_.find_root(prompt.salt, own);
   while (node != PrefixTree::kNone && match.blocks < blocks) {
@@ -130,7 +133,12 @@ KvMatch PrefixCache::match(const KvPrompt& prompt, int32_t blocks, const KvMatch
       break;
     }
     const uint8_t level = tree_.level(node);
-    if (level != own) {  // a sequence has only one low tier
+    if (level != own && (match.blocks + 1) * prefix_block_tokens() > prompt.max_coarse) {
+      break;
+    }
+    if (level != own && is_section(level)) {
+      ++match.section_blocks;
+    } else if (level != own) {  // a sequence has only one low tier
       const KvFormat low = formats[tier_of(level)];
       if (match.low_blocks > 0 && match.low != low) {
         break;
@@ -169,6 +177,7 @@ void PrefixCache::attach(int32_t slot, KvTiers tiers, int32_t section_pages, con
   holder.node = match.node;
   holder.blocks = match.blocks;
   holder.low_blocks = match.low_blocks;
+  holder.section_blocks = match.section_blocks;
   holder.low_level = match.low_blocks > 0 ? level_of(match.low) : holder.own_level;
   blocks_.resize(static_cast<size_t>(match.blocks));
   Node node = match.node;
@@ -181,12 +190,11 @@ void PrefixCache::attach(int32_t slot, KvTiers tiers, int32_t section_pages, con
 
 // ---- insert
 
-int64_t PrefixCache::insert(int32_t slot, const KvPrompt& prompt, int32_t blocks,
-                            bool replace_coarser) {
+int64_t PrefixCache::insert(int32_t slot, const KvPrompt& prompt, const Insertion& insertion) {
   Holder& holder = at(slot);
   int64_t freed = 0;
   shares_.clear();
-  for (; holder.blocks < blocks && !holder.stopped; ++holder.blocks) {
+  for (; holder.blocks < insertion.blocks && !holder.stopped; ++holder.blocks) {
     const std::span<const int32_t> tokens = block(prompt.tokens, holder.blocks);
     const uint64_t hash = prompt.hashes[static_cast<size_t>(holder.blocks)];
     Node parent = holder.node;
@@ -196,7 +204,7 @@ int64_t PrefixCache::insert(int32_t slot, const KvPrompt& prompt, int32_t blocks
     Node node = tree_.child(parent, tokens, hash);
     if (node == PrefixTree::kNone) {
       node = add(parent, tokens, hash, holder);
-    } else if (is_replaceable(node, holder, replace_coarser)) {
+    } else if (is_replaceable(node, holder, insertion.replace_coarser)) {
       const int32_t handles[] = {node};
       backend_.kv_evict({arena_.pool(), handles}, stream_);
       freed += tree_.prefix_block_pages(tree_.level(node));
@@ -208,7 +216,7 @@ int64_t PrefixCache::insert(int32_t slot, const KvPrompt& prompt, int32_t blocks
       holder.stopped = true;
       break;
     }
-    share(slot, node);
+    share(slot, node, insertion.stored);
     holder.node = node;
   }
   if (!shares_.empty()) {
@@ -226,11 +234,12 @@ bool PrefixCache::is_replaceable(Node node, const Holder& holder, bool replace_c
 }
 
 // Queues the slot's next block for kv_share.
-void PrefixCache::share(int32_t slot, Node node) {
+void PrefixCache::share(int32_t slot, Node node, int32_t stored) {
   const Holder& holder = at(slot);
   const int32_t place = holder.blocks - holder.low_blocks;  // block index in the row's high tier
+  const int32_t closed = holder.section_blocks > 0 ? stored / kKvGroup * kKvGroup : 0;
   shares_.push_back({slot, tier_of(holder.own_level), place * prefix_block_tokens(), node,
-                     is_section(holder.own_level)});
+                     is_section(holder.own_level), closed});
   ++counting_.inserted_blocks;
 }
 
@@ -242,7 +251,8 @@ void PrefixCache::fork(int32_t source, int32_t target, int32_t tokens) {
   for (; to.blocks > tokens / prefix_block_tokens(); --to.blocks) {
     to.node = tree_.parent(to.node);
   }
-  TESSERA_CHECK(to.blocks >= to.low_blocks, "a fork before the end of the low tier");
+  TESSERA_CHECK(to.blocks >= to.low_blocks + to.section_blocks,
+                "a fork before the end of the low tier or of the sections");
   if (tokens / kKvGroup * kKvGroup > to.blocks * prefix_block_tokens()) {
     from.stopped = true;
     to.stopped = true;
@@ -283,7 +293,10 @@ int32_t PrefixCache::hand_over(int32_t slot) {
 int64_t PrefixCache::cached_high_pages(int32_t slot, int32_t from_token) const {
   const Holder& holder = at(slot);
   const int32_t before = std::max(holder.low_blocks, from_token / prefix_block_tokens());
-  return std::max(0, holder.blocks - before) * tree_.prefix_block_pages(holder.own_level);
+  const int32_t blocks = std::max(0, holder.blocks - before);
+  const int32_t sections = from_token == 0 ? holder.section_blocks : 0;
+  return (blocks - sections) * tree_.prefix_block_pages(holder.own_level) +
+         sections * section_step_pages();
 }
 
 int64_t PrefixCache::cached_low_pages(int32_t slot) const {

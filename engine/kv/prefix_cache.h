@@ -28,6 +28,11 @@ struct KvPrompt {
   // Pages that a row keeps of a section, as a mean over rows, if the policy replays; else 0. Such
   // blocks are compressed sections, and have paths of their own.
   int32_t section_pages = 0;
+  // True: the sequence stores whole blocks and also reads compressed sections (section step).
+  bool accepts_sections = false;
+  // Tokens behind these are read in the sequence's own form only. Samples of a request fork the
+  // first ones, which takes whole rows behind them.
+  int32_t max_coarse = std::numeric_limits<int32_t>::max();
 };
 
 // The longest cached path of a sequence's tokens.
@@ -36,9 +41,10 @@ struct KvMatch {
   int32_t blocks = 0;
   int32_t low_blocks = 0;  // blocks in the format `low`, which is not the sequence's own format
   KvFormat low;
-  uint8_t grade = 0;     // the coarsest grade of all blocks
-  int64_t pages = 0;     // of all blocks
-  uint64_t version = 0;  // PrefixTree::version() + 1; 0: no lookup was made
+  int32_t section_blocks = 0;  // compressed sections among whole blocks of the sequence's format
+  uint8_t grade = 0;           // the coarsest grade of all blocks
+  int64_t pages = 0;           // of all blocks
+  uint64_t version = 0;        // PrefixTree::version() + 1; 0: no lookup was made
 };
 
 struct PrefixCacheStats {
@@ -48,6 +54,7 @@ struct PrefixCacheStats {
   int64_t pinned_blocks = 0;    // summed over all pins
   int64_t inserted_blocks = 0;  // this and the following: totals since the start
   int64_t demoted_blocks = 0;
+  int64_t compressed_blocks = 0;  // to sections, by the section step
   int64_t evicted_blocks = 0;
   int64_t handed_over_blocks = 0;
 };
@@ -73,6 +80,11 @@ class PrefixCache {
   // Requires: the cache is empty; `events` outlives this.
   void report(PrefixEvents& events, KvFormat format, int32_t section_pages = 0);
 
+  // From now on whole blocks of this format may be compressed to sections (compress_block).
+  // section_pages: see KvPrompt.
+  // Requires: the arena has such section blocks.
+  void add_section_step(KvFormat format, int32_t section_pages);
+
   // Host bytes for each block, besides its pages and page tables.
   static int64_t block_bytes(int32_t prefix_block_tokens) {
     return PrefixTree::block_bytes(prefix_block_tokens) +
@@ -94,7 +106,8 @@ class PrefixCache {
   // Requires: the tree's version has not changed since `match` was made.
   void attach(int32_t slot, KvTiers tiers, int32_t section_pages, const KvMatch& match);
   // Inserts the slot's blocks behind those that it holds already, up to `blocks` blocks of the
-  // prompt. If a block is in the tree already, there are two cases:
+  // prompt. The slot's rows hold the closed ones of `stored` tokens. If a block is in the tree
+  // already, there are two cases:
   //   - It is unlocked, with the level and grade of the slot's block: the slot's block replaces it.
   //     With `replace_coarser`, also if the slot's block is finer in level or grade and coarser in
   //     neither. A changed label invalidates earlier matches.
@@ -102,7 +115,12 @@ class PrefixCache {
   // Returns: pages of the replaced blocks, which are free now.
   // Requires: the high tier of the slot's rows is as kv_store wrote it, i.e. not compressed; or the
   // policy replays, and the last of the blocks is the section at the end of the slot's rows.
-  int64_t insert(int32_t slot, const KvPrompt& prompt, int32_t blocks, bool replace_coarser);
+  struct Insertion {
+    int32_t blocks = 0;
+    int32_t stored = 0;
+    bool replace_coarser = false;
+  };
+  int64_t insert(int32_t slot, const KvPrompt& prompt, const Insertion& insertion);
   // The target becomes holder of the source's path, as far as its first `tokens` tokens reach. If
   // these tokens have closed groups behind the last common block, both slots stop inserting,
   // because two slots cannot own the pages of one block.
@@ -113,6 +131,27 @@ class PrefixCache {
   // slot's own format and only this slot uses it. Their pages then belong to the slot alone.
   // Returns: number of blocks.
   int32_t hand_over(int32_t slot);
+
+  // ---- section step (section_step.cpp). Whole blocks that no sequence uses are replayed, one by
+  // one, and become compressed sections. A block is due when all blocks before it are sections. So
+  // what stays of it depends on its path and its grade alone.
+
+  // Returns: the path that ends with the least recently used block that is due; no blocks if there
+  // is none. The replay behind it must fit the context.
+  KvMatch due_block() const;
+  // Pages of a compressed section of the section step; 0 without one.
+  int64_t section_step_pages() const {
+    return has_section_step() ? tree_.prefix_block_pages(section_level_) : 0;
+  }
+  // Requires, of the following: the slot was attached to a path of due_block().
+  std::span<const int32_t> last_tokens(int32_t slot) const { return tree_.tokens(at(slot).node); }
+  // Returns: true if another sequence, or a pin, uses the slot's last block.
+  bool last_is_used(int32_t slot) const { return tree_.locks(at(slot).node) > 1; }
+  // The slot alone owns the pages of its last block, and the tree expects a section in their place.
+  // Requires: !last_is_used(slot).
+  void take_last_block(int32_t slot);
+  // Requires: kv_compress has run on the slot since take_last_block().
+  void give_last_section(int32_t slot);
 
   // Blocks of the slot that are in a lower format than its own.
   int32_t low_blocks(int32_t slot) const { return at(slot).low_blocks; }
@@ -166,6 +205,7 @@ class PrefixCache {
     PrefixTree::Node node = PrefixTree::kNone;  // last block; locked by the slot
     int32_t blocks = 0;
     int32_t low_blocks = 0;
+    int32_t section_blocks = 0;  // in section_level_, with own_level a whole format
     uint8_t low_level = 0;
     uint8_t own_level = 0;
     uint8_t grade = 0;
@@ -185,7 +225,7 @@ class PrefixCache {
   uint8_t level_of(KvFormat format, int32_t section_pages = 0) const;
   std::span<const int32_t> block(std::span<const int32_t> tokens, int32_t index) const;
   bool is_replaceable(PrefixTree::Node node, const Holder& holder, bool replace_coarser) const;
-  void share(int32_t slot, PrefixTree::Node node);
+  void share(int32_t slot, PrefixTree::Node node, int32_t stored);
   PrefixTree::Node add(PrefixTree::Node parent, std::span<const int32_t> tokens, uint64_t hash,
                        const Holder& holder);
   void erase(PrefixTree::Node leaf);
@@ -202,11 +242,15 @@ class PrefixCache {
   static PrefixTree::Shape tree_shape(const KvArenaShape& shape);
   uint8_t tier_of(uint8_t level) const { return levels_[level].tier; }
   bool is_section(uint8_t level) const { return levels_[level].row_pages > 0; }
+  bool has_section_step() const { return section_level_ != kNoLevel; }
 
   // The most precise level first, compressed sections behind all formats. next_level_: the level to
   // which a level is demoted, or kNoLevel.
   std::vector<Level> levels_;
   std::array<uint8_t, PrefixTree::kMaxLevels> next_level_;
+  // Levels before and after the section step; kNoLevel without one.
+  uint8_t whole_level_ = kNoLevel;
+  uint8_t section_level_ = kNoLevel;
   PrefixTree tree_;
   SeenPaths seen_;
   std::vector<Holder> holders_;  // [slots]

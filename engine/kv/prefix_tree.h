@@ -70,6 +70,8 @@ class PrefixTree {
   // The LRU leaf, and the least recently used unlocked node of a level. kNone if there is none.
   Node lru_leaf() const { return recent_.first; }
   Node lru_of_level(uint8_t level) const { return levels_[level].unlocked.first; }
+  // The unlocked node of the same level that was used after an unlocked node; or kNone.
+  Node more_recent_of_level(Node node) const { return at(node).of_level.next; }
   // The most recently used unlocked node, and the one used before an unlocked node; or kNone.
   Node mru() const { return recent_.last; }
   Node less_recent(Node node) const { return at(node).recent.previous; }
@@ -80,6 +82,7 @@ class PrefixTree {
   void relabel(Node node, uint8_t level, uint8_t grade);
 
   Node parent(Node node) const { return at(node).parent; }  // negative: a root
+  std::span<const int32_t> tokens(Node node) const;         // of its block
   std::string_view salt(Node root) const { return roots_.at(root).name.first; }
   uint8_t level(Node node) const { return at(node).level; }
   uint8_t grade(Node node) const { return at(node).grade; }
@@ -132,7 +135,6 @@ class PrefixTree {
 
   const Entry& at(Node node) const { return entries_[static_cast<size_t>(node)]; }
   Entry& at(Node node) { return entries_[static_cast<size_t>(node)]; }
-  std::span<const int32_t> tokens(Node node) const;
   Root& root_at(Node root) { return roots_.at(root); }
   size_t bucket(Node parent, uint64_t hash) const;
   template <Links Entry::*Field>

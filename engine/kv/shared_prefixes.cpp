@@ -19,6 +19,25 @@ KvMatch SharedPrefixes::match(const KvPrompt& prompt, int32_t max, const KvMatch
   return cache_->match(prompt, std::max(0, tokens / block_tokens()), known);
 }
 
+KvSections SharedPrefixes::sections_of(const KvMatch& match) const {
+  return match.section_blocks == 0
+             ? KvSections{}
+             : KvSections{.tokens = block_tokens(),
+                          .pages = cache_->section_step_pages(),
+                          .compressed = match.section_blocks * block_tokens()};
+}
+
+void SharedPrefixes::attach_due(const KvSlot& slot, const KvMatch& due) {
+  const int32_t index = slot.index();
+  SlotState& of = slots_.at(index);
+  TESSERA_CHECK(of.tokens == 0 && of.policy.replays(), "a block that is due needs an empty slot");
+  cache_->attach(index, of.tiers, 0, due);
+  of.tokens = tokens_of(due);
+  of.sections.compressed = of.tokens - block_tokens();
+  of.high_pages = cache_->cached_high_pages(index, 0);
+  accounting_.count_formats();
+}
+
 void SharedPrefixes::attach(const KvSlot& slot, const KvMatch& match) {
   if (!enabled()) {
     return;
@@ -26,7 +45,9 @@ void SharedPrefixes::attach(const KvSlot& slot, const KvMatch& match) {
   const int32_t index = slot.index();
   SlotState& of = slots_.at(index);
   TESSERA_CHECK(of.tokens == 0, "a match is attached to a slot that is not empty");
-  const auto section_pages = static_cast<int32_t>(of.sections.pages / shape_.slot_rows());
+  const bool replays = of.policy.replays();
+  const auto section_pages =
+      static_cast<int32_t>(replays ? of.sections.pages / shape_.slot_rows() : 0);
   TESSERA_CHECK(match.low_blocks == 0 || !of.policy.is_lossy(),
                 "a lossy policy begins with demoted blocks");
   if (match.low_blocks > 0) {
@@ -35,7 +56,11 @@ void SharedPrefixes::attach(const KvSlot& slot, const KvMatch& match) {
   }
   cache_->attach(index, of.tiers, section_pages, match);
   of.tokens = tokens_of(match);
-  of.sections.compressed = of.policy.replays() ? of.tokens : 0;
+  if (replays) {
+    of.sections.compressed = of.tokens;
+  } else {
+    of.sections = sections_of(match);
+  }
   of.low_tokens = match.low_blocks * block_tokens();
   of.high_pages = cache_->cached_high_pages(index, 0);
   of.low_pages = cache_->cached_low_pages(index);
@@ -52,7 +77,8 @@ void SharedPrefixes::insert(const KvSlot& slot, const KvPrompt& prompt, int32_t 
     return;  // its last section was inserted when it was compressed
   }
   const int32_t blocks = std::min(tokens, of.tokens) / block_tokens();
-  accounting_.give_back(cache_->insert(slot.index(), prompt, blocks, replace_coarser));
+  accounting_.give_back(
+      cache_->insert(slot.index(), prompt, {blocks, of.tokens - of.low_tokens, replace_coarser}));
   accounting_.count_formats();
 }
 

@@ -37,6 +37,8 @@ class SharedPrefixes {
   // or evicted since, the search starts anew, else it goes on from there.
   KvMatch match(const KvPrompt& prompt, int32_t max, const KvMatch& known) const;
   int32_t tokens_of(const KvMatch& match) const { return match.blocks * block_tokens(); }
+  // Returns: the compressed sections with which a sequence of a uniform policy begins.
+  KvSections sections_of(const KvMatch& match) const;
   // Returns: unlocked pages of the match. Available pages include them until attach() locks them.
   int64_t unlocked_pages(const KvMatch& match) const {
     return enabled() ? cache_->unlocked_pages(match) : 0;
@@ -73,6 +75,14 @@ class SharedPrefixes {
   void flush();
   // Demotes and evicts blocks until `pages` pages are free, or no unlocked block is left.
   void make_room(int64_t pages);
+
+  // ---- section step: see PrefixCache. The slot is one of KvCache::open_replay.
+  KvMatch due_block() const { return enabled() ? cache_->due_block() : KvMatch{}; }
+  void attach_due(const KvSlot& slot, const KvMatch& due);
+  std::span<const int32_t> last_tokens(const KvSlot& slot) const {
+    return cache_->last_tokens(slot.index());
+  }
+  bool last_is_used(const KvSlot& slot) const { return cache_->last_is_used(slot.index()); }
 
  private:
   PrefixCache* const cache_;

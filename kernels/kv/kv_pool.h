@@ -81,6 +81,12 @@ struct PrefixBlock {
   }
 };
 
+// Returns: tokens that a row has lost in compressed sections. closed: tokens of its high tier
+// before any was dropped; 0: it has lost none. high: tokens that it holds.
+constexpr int32_t lost_in_sections(int32_t closed, int32_t high) {
+  return closed == 0 ? 0 : closed - high;
+}
+
 // Argument of kv_share: make a prefix block from the high tier of every page-table row of `slot`,
 // beginning with token `first` of that tier.
 struct KvShare {
@@ -91,6 +97,10 @@ struct KvShare {
   // True: the block is the compressed section at the end of each row. Rows hold different numbers
   // of its pages, none perhaps: full ones, whose tokens have positions from `first` on.
   bool section = false;
+  // Not 0: the slot begins with compressed sections, so rows hold different numbers of tokens
+  // before the block. Each would hold `closed` tokens in its high tier if none had been dropped.
+  // `first` counts those too.
+  int32_t closed = 0;
 };
 
 // Returns: place of the first page of a compressed section that is at the end of a row.
@@ -128,12 +138,20 @@ struct KvGrowth {
 
 // Argument of kv_fork: `to`, which has no tokens, becomes a copy of `from`: page-table rows, token
 // scores and residual buffers. At most the first `high` tokens of each row's high tier are copied.
+// `high` counts tokens that compressed sections have lost, if `closed` is not 0 (KvShare::closed).
 // The residual buffer is then valid only if the next group is still the open one of `from`.
 struct KvFork {
   int32_t from = 0;
   int32_t to = 0;
   KvTiers tiers;
   int32_t high = INT32_MAX;
+  int32_t closed = 0;
+
+  // Returns: tokens of the copy's high tier in a row that holds `of_source` there.
+  constexpr int32_t high_of(int32_t of_source) const {
+    const int32_t most = high - lost_in_sections(closed, of_source);
+    return of_source < most ? of_source : most;
+  }
 };
 
 // Argument of kv_swap_out or kv_swap_in: the slot that is copied. The copy itself is

@@ -256,6 +256,7 @@ v1::GetCacheInfoResponse cache_info(const Service& service) {
   message.set_demoted_units(cache.demoted_blocks);
   message.set_evicted_units(cache.evicted_blocks);
   message.set_handed_over_units(cache.handed_over_blocks);
+  message.set_compressed_units(cache.compressed_blocks);
   return message;
 }
 

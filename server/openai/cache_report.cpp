@@ -50,6 +50,9 @@ std::string print_cache(const CacheReport& report) {
   for (const KvFormat format : report.options.kv_ladder.value_or(std::vector<KvFormat>())) {
     ladder.push_back(name_of(format));
   }
+  if (report.options.kv_section_step.has_value()) {
+    ladder.push_back(report.options.kv_section_step->name);
+  }
   Json body{{"object", "cache"},
             {"unit_tokens", stats.prefix_block_tokens},
             {"units", cache.blocks},
@@ -60,6 +63,7 @@ std::string print_cache(const CacheReport& report) {
             {"hit_tokens", stats.cache_hit_tokens},
             {"entered_units", cache.inserted_blocks},
             {"demoted_units", cache.demoted_blocks},
+            {"compressed_units", cache.compressed_blocks},
             {"evicted_units", cache.evicted_blocks},
             {"handed_over_units", cache.handed_over_blocks},
             {"free_bytes", stats.pages_free * stats.page_bytes},

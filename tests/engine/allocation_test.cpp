@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <new>
+#include <string>
 
 #include "tests/engine/engine_fixture.h"
 #include "tests/engine/even_grammar.h"
@@ -43,7 +44,13 @@ class NullSink : public EventSink {
   int finished = 0;
 };
 
-class EngineStep : public testing::TestWithParam<KvPreset> {};
+struct SteppedPreset {
+  std::string name;
+  KvPreset kv;
+  bool section_step = false;  // unused blocks are replayed in the background
+};
+
+class EngineStep : public testing::TestWithParam<SteppedPreset> {};
 
 TEST_P(EngineStep, AllocatesNothingFromArrivalToTheEnd) {
   EngineOptions options;
@@ -52,11 +59,15 @@ TEST_P(EngineStep, AllocatesNothingFromArrivalToTheEnd) {
   options.max_step_tokens = 40;
   options.max_queue = 64;
   // few pages, so that sequences are preempted
-  const KvCacheOptions kv = FakeEngine::kv_options(options, GetParam(), {});
-  options.kv_bytes = kv_memory(kv, context_row_pages(kv) + (GetParam().policy.replays() ? 0 : 1));
+  const KvPreset& preset = GetParam().kv;
+  if (GetParam().section_step) {
+    options.kv_section_step = replaying_in_name();
+  }
+  const KvCacheOptions kv = FakeEngine::kv_options(options, preset, {});
+  options.kv_bytes = kv_memory(kv, context_row_pages(kv) + (kv.preset == kKvPresetF32 ? 1 : 0));
   PrefixEvents events;
   options.prefix_events = &events;
-  FakeEngine fake(options, GetParam(), {});
+  FakeEngine fake(options, preset, {});
   const auto sink = std::make_shared<NullSink>();
   for (int32_t i = 0; i < 40; ++i) {
     EngineRequest request = request_of(prompt_of(1 + 4 * i, i), 90);
@@ -86,20 +97,23 @@ TEST_P(EngineStep, AllocatesNothingFromArrivalToTheEnd) {
     const int finished = sink->finished;
     works = fake.engine->step();
     // At its end, a sequence reports the tokens that each head has kept.
-    if (!GetParam().policy.is_lossy() || sink->finished == finished) {
+    if (preset == kKvPresetF32 || sink->finished == finished) {
       ASSERT_EQ(allocations - before, 0);
     }
   }
   EXPECT_EQ(sink->finished, 40);
   EXPECT_GT(fake.engine->stats().preemptions, 0);
+  EXPECT_EQ(fake.engine->stats().cache.compressed_blocks > 0, GetParam().section_step);
   PrefixEvents::Batch batch;
   EXPECT_TRUE(events.take(batch));
 }
 
-INSTANTIATE_TEST_SUITE_P(All, EngineStep, testing::Values(kKvPresetF32, replaying_in_name()),
-                         [](const auto& preset) {
-                           return preset.param.policy.replays() ? "replaying" : "f32";
-                         });
+INSTANTIATE_TEST_SUITE_P(All, EngineStep,
+                         testing::Values(SteppedPreset{"f32", kKvPresetF32},
+                                         SteppedPreset{"replaying", replaying_in_name()},
+                                         SteppedPreset{"replaying_in_the_background", kKvPresetF16,
+                                                       true}),
+                         [](const auto& preset) { return preset.param.name; });
 
 }  // namespace
 }  // namespace tessera

@@ -42,6 +42,9 @@ struct FakeEngine {
     return {.preset = kv,
             .also = also,
             .prefix_cache = options.prefix_cache,
+            .section_step = options.kv_section_step.has_value()
+                                ? std::optional(options.kv_section_step->policy)
+                                : std::nullopt,
             .layers = 2,
             .kv_heads = 2,
             .head_dim = 2,

@@ -96,6 +96,7 @@ void FakeModel::logits_after(std::span<const int32_t> tokens, std::span<float> l
 
 void FakeModel::forward(const Batch& batch, const KvPagesView& pages, Stream stream) {
   int32_t rows = 0;
+  largest_batch_ = std::max(largest_batch_, static_cast<int32_t>(batch.tokens.size()));
   for (const SequenceSpan& span : batch.sequences) {
     if (span.first_row != rows) {
       report("the sequences do not cover the batch");
@@ -112,7 +113,7 @@ void FakeModel::forward(const Batch& batch, const KvPagesView& pages, Stream str
   store(batch, pages, stream);
   for (size_t i = 0; i < batch.scorings.size(); ++i) {
     if (batch.scorings[i].token_scores) {
-      store_positions(batch.sequences[i], pages);
+      store_positions(batch.sequences[i], batch.scorings[i], pages);
     }
   }
   digests_.clear();
@@ -175,9 +176,16 @@ void FakeModel::store(const Batch& batch, const KvPagesView& pages, Stream strea
 }
 
 // As kv_score does for tokens that no query has scored.
-void FakeModel::store_positions(const SequenceSpan& span, const KvPagesView& pages) {
+void FakeModel::store_positions(const SequenceSpan& span, const KvScoring& scoring,
+                                const KvPagesView& pages) {
   const int64_t first = pages.row_index(span.slot, 0, 0);
   for (int64_t row = first; row < first + int64_t{pages.layers} * pages.kv_heads; ++row) {
+    if (scoring.section > 0) {
+      for (int32_t i = 0; i < scoring.section; ++i) {
+        pages.token_score_row(row)[i] = {0, scoring.begin - scoring.section + i};
+      }
+      continue;
+    }
     for (int32_t position = span.context; position < span.context + span.count; ++position) {
       pages.token_score_row(row)[position] = {0, position};
     }

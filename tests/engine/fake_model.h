@@ -39,6 +39,7 @@ class FakeModel final : public Transformer {
   int64_t workspace_bytes() const override { return 0; }
 
   const std::string& defect() const { return defect_; }  // the first defect; empty if there is none
+  int32_t largest_batch() const { return largest_batch_; }  // in tokens
 
  private:
   // The state that logits are computed from.
@@ -52,7 +53,8 @@ class FakeModel final : public Transformer {
   };
 
   void store(const Batch& batch, const KvPagesView& pages, Stream stream);
-  static void store_positions(const SequenceSpan& span, const KvPagesView& pages);
+  static void store_positions(const SequenceSpan& span, const KvScoring& scoring,
+                              const KvPagesView& pages);
   void read_back(const SequenceSpan& span, const KvPagesView& pages);
   void report(const std::string& defect);
 
@@ -63,6 +65,7 @@ class FakeModel final : public Transformer {
   std::vector<Digest> digests_;  // one for each row of the batch: its sequence up to its token
   std::vector<float> hidden_;    // of one call of hidden()
   std::string defect_;
+  int32_t largest_batch_ = 0;
 };
 
 // The result that a request must give alone, computed from the fake and the sampler directly.

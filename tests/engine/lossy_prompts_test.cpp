@@ -360,5 +360,59 @@ TEST_F(LossyPrompts, KeepTheAccountsThroughRandomTraffic) {
   EXPECT_EQ(engine->kv().accounting().free_pages(), total);
 }
 
+// A preempted first sample finds demoted blocks of its own answer. The next sample forks from its
+// prompt, whose blocks all lie in one tier.
+TEST_F(LossyPrompts, OfSamplesForkFromOneThatBeganWithDemotedBlocks) {
+  EngineOptions options;
+  options.max_step_tokens = 128;
+  options.max_sequences = 2;
+  options.context = kContext;
+  options.kv_ladder = std::vector<KvFormat>{kKvK4V2};
+  options.max_queue = 64;
+  KvCacheOptions kv{.preset = options.kv,
+                    .prefix_cache = true,
+                    .ladder = *options.kv_ladder,
+                    .layers = 2,
+                    .kv_heads = 2,
+                    .head_dim = 32,
+                    .query_heads = 4,
+                    .slots = options.max_sequences,
+                    .context = kContext};
+  options.kv_bytes = kv_memory(kv, context_row_pages(kv) * 3 / 2);
+  const auto engine =
+      batching_engine_of(directory_.path(), options, 128,
+                         cpu_backend(isas_of_this_machine().back()), threads_.stream());
+  const auto beside = std::make_shared<RecordingSink>();
+  EngineRequest first = request_of(prompt_of(20, 1), 600);
+  first.sinks = {beside};
+  const auto id = engine->submit(std::move(first));
+  ASSERT_TRUE(id.ok());
+  EngineRequest request = request_of(prompt_of(200, 2), 400);
+  const std::vector<std::shared_ptr<RecordingSink>> samples = {std::make_shared<RecordingSink>(),
+                                                               std::make_shared<RecordingSink>()};
+  request.sinks = {samples[0], samples[1]};
+  ASSERT_TRUE(engine->submit(std::move(request)).ok());
+  const auto run_until = [&](auto&& reached) {
+    while (!reached() && engine->step()) {
+      engine->kv().check_integrity();
+    }
+  };
+  run_until([&] { return samples[0]->tokens().size() == 320; });
+  EngineRequest urgent = request_of(prompt_of(400, 3), 100);
+  urgent.priority = -1;
+  const auto sink = submit(*engine, std::move(urgent));
+  run_until([&] { return sink->finish().has_value(); });
+  EXPECT_GT(engine->stats().preemptions, 0);
+  EXPECT_GT(engine->stats().cache.demoted_blocks, 0);
+  run_until([&] { return samples[0]->tokens().size() == 330; });
+  EXPECT_FALSE(beside->finish().has_value());
+  EXPECT_TRUE(samples[1]->tokens().empty());
+  engine->cancel(*id);
+  run(*engine);
+  for (const auto& sample : samples) {
+    EXPECT_EQ(sample->tokens().size(), 400);
+  }
+}
+
 }  // namespace
 }  // namespace tessera

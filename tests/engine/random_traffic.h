@@ -30,8 +30,8 @@ inline KvPreset replaying_in_name() {
   return preset;
 }
 
-// Random options and requests of one to five tenants, with one or two KV presets. The same seed
-// draws the same.
+// Random options and requests of one to five tenants, with one or two KV presets, and perhaps with
+// a ladder that compresses blocks in the background. The same seed draws the same.
 class RandomTraffic {
  public:
   explicit RandomTraffic(uint64_t seed)
@@ -39,10 +39,13 @@ class RandomTraffic {
         tenants_(chance(0.5) ? 1 : pick(2, 5)),
         also_(chance(0.5)   ? std::vector<KvPreset>{}
               : chance(0.5) ? std::vector<KvPreset>{lossy_in_name()}
-                            : std::vector<KvPreset>{replaying_in_name()}) {}
+                            : std::vector<KvPreset>{replaying_in_name()}),
+        section_step_(chance(0.4)) {}
 
   int32_t tenants() const { return tenants_; }
-  KvPreset own_preset() const { return also_.empty() ? kKvPresetF32 : kKvPresetF16; }
+  KvPreset own_preset() const {
+    return also_.empty() && !section_step_ ? kKvPresetF32 : kKvPresetF16;
+  }
   const std::vector<KvPreset>& also() const { return also_; }  // allowed besides own_preset()
 
   int32_t pick(int32_t low, int32_t high) {
@@ -57,7 +60,10 @@ class RandomTraffic {
     options.max_sequences = pick(1, 12);
     options.max_step_tokens = options.max_sequences + pick(0, 60);
     options.max_queue = pick(1, 20);
-    options.prefix_cache = chance(0.8);
+    options.prefix_cache = section_step_ || chance(0.8);
+    if (section_step_) {
+      options.kv_section_step = replaying_in_name();
+    }
     const KvCacheOptions kv = FakeEngine::kv_options(options, own_preset(), also_);
     const auto min = static_cast<int32_t>(context_row_pages(kv));
     options.kv_bytes = kv_memory(kv, min + pick(0, 3 * min));
@@ -140,6 +146,7 @@ class RandomTraffic {
   std::mt19937_64 random_;
   int32_t tenants_;
   std::vector<KvPreset> also_;
+  bool section_step_;
   std::vector<std::vector<int32_t>> texts_;  // prompts and their answers
 };
 

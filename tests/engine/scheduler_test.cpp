@@ -447,5 +447,34 @@ TEST(Scheduler, KeepsItsPromisesInAnySituation) {
   }
 }
 
+TEST(Scheduler, TellsWhatAStepLeavesBesideItsPromises) {
+  const StepPlan step = plan({100, 8}, {decoding(1, 10), waiting(2, 64)}, budget(20));
+  EXPECT_FALSE(step.lacks_pages);
+  EXPECT_EQ(step.spare.tokens, 100 - 1 - 64);
+  EXPECT_EQ(step.spare.slots, 8 - 2);
+  // The waiting one takes a page of each row, and both are promised another.
+  EXPECT_EQ(step.spare.pages, (20 - 3) * kHeads);
+}
+
+TEST(Scheduler, TellsThatPagesLackIfTheyLimitARunOrAnAdmission) {
+  const std::vector<Candidate> candidates = {running(1, 320, 0)};
+  EXPECT_FALSE(plan({512, 8}, candidates, budget(5)).lacks_pages);
+  EXPECT_TRUE(plan({512, 8}, candidates, budget(4)).lacks_pages);
+  const std::vector<Candidate> more = {decoding(1, 10), waiting(2, 256)};
+  EXPECT_FALSE(plan({512, 8}, more, budget(5)).lacks_pages);
+  EXPECT_TRUE(plan({512, 8}, more, budget(4)).lacks_pages);
+  EXPECT_TRUE(plan({512, 8}, {decoding(1, 64), decoding(2, 64)}, budget(1)).lacks_pages);
+  EXPECT_FALSE(plan({512, 1}, more, budget(5)).lacks_pages) << "a slot is missing, no page";
+}
+
+// The engine then gives up the replay and plans again.
+TEST(Scheduler, MayRunNothingWhileAReplayHoldsThePages) {
+  KvBudget held = budget(3);
+  held.replay_holds = true;
+  const StepPlan step = plan({512, 8}, {waiting(1, 320)}, held);
+  EXPECT_TRUE(step.empty());
+  EXPECT_TRUE(step.lacks_pages);
+}
+
 }  // namespace
 }  // namespace tessera

@@ -59,6 +59,7 @@ class Simulation {
   int64_t finished(FinishReason reason) { return finished_[reason]; }
   int64_t overdue_requests() const { return overdue_; }
   int64_t shared_pages() const { return shared_pages_; }
+  int64_t replays_alone() const { return replays_alone_; }
 
  private:
   // State of one sample.
@@ -196,7 +197,10 @@ class Simulation {
     }
     const auto [best, best_stored] = best_before();
     const bool ran = fake_.engine->step();
-    ASSERT_EQ(ran, best != 0) << "a step runs if and only if a request is unfinished";
+    const bool replays_alone = ran && fake_.engine->last_plan().empty();
+    ASSERT_EQ(ran && !replays_alone, best != 0)
+        << "a step runs if and only if a request is unfinished, or a block is replayed";
+    replays_alone_ += replays_alone ? 1 : 0;
     ASSERT_EQ(fake_.model->defect(), "");
     fake_.engine->kv().check_integrity();
     check_plan();
@@ -212,6 +216,8 @@ class Simulation {
       tokens += run.count;
     }
     ASSERT_LE(tokens, fake_.engine->options().max_step_tokens);
+    ASSERT_LE(fake_.model->largest_batch(), fake_.engine->options().max_step_tokens)
+        << "tokens of a background replay count too";
     ASSERT_LE(std::ssize(fake_.engine->last_plan().runs), fake_.engine->options().max_sequences);
   }
 
@@ -413,7 +419,8 @@ class Simulation {
   std::map<RequestId, Client> clients_;  // unfinished requests
   std::map<FinishReason, int64_t> finished_;
   int64_t overdue_ = 0;
-  int64_t shared_pages_ = 0;  // sum over all steps
+  int64_t shared_pages_ = 0;   // sum over all steps
+  int64_t replays_alone_ = 0;  // steps that ran nothing but a background replay
 };
 
 TEST(EngineSimulation, KeepsEveryInvariantAfterEveryStep) {
@@ -427,6 +434,8 @@ TEST(EngineSimulation, KeepsEveryInvariantAfterEveryStep) {
   int64_t section_tokens = 0;
   int64_t handed_over = 0;
   int64_t evicted = 0;
+  int64_t compressed = 0;
+  int64_t replays_alone = 0;
   int64_t overdue = 0;
   int64_t shared_pages = 0;
   for (int64_t steps = 0; steps < wanted; ++seed) {
@@ -440,6 +449,8 @@ TEST(EngineSimulation, KeepsEveryInvariantAfterEveryStep) {
     section_tokens += simulation.section_tokens();
     handed_over += simulation.cache().handed_over_blocks;
     evicted += simulation.cache().evicted_blocks;
+    compressed += simulation.cache().compressed_blocks;
+    replays_alone += simulation.replays_alone();
     overdue += simulation.overdue_requests();
     shared_pages += simulation.shared_pages();
     for (const FinishReason reason : {FinishReason::stop, FinishReason::length,
@@ -450,15 +461,17 @@ TEST(EngineSimulation, KeepsEveryInvariantAfterEveryStep) {
   }
   std::printf(
       "%lld tokens from the prefix cache, %lld of them for lossy policies; %lld blocks evicted, "
-      "%lld "
-      "handed over\n",
+      "%lld handed over, %lld compressed in the background\n",
       static_cast<long long>(cached), static_cast<long long>(lossy_cached),
-      static_cast<long long>(evicted), static_cast<long long>(handed_over));
+      static_cast<long long>(evicted), static_cast<long long>(handed_over),
+      static_cast<long long>(compressed));
   EXPECT_GT(cached, 0);
   EXPECT_GT(evicted, 0);
   EXPECT_GT(lossy_cached, 0);
   EXPECT_GT(section_tokens, 0);
   EXPECT_GT(handed_over, 0);
+  EXPECT_GT(compressed, 0);
+  EXPECT_GT(replays_alone, 0);
   std::printf(
       "%lld preemptions; stop %lld, length %lld, cancelled %lld, of them %lld overdue, "
       "failed %lld\n",

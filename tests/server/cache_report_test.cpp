@@ -30,6 +30,18 @@ TEST(CacheReport, TellsBytesByFormatTheLadderAndThePresets) {
   EXPECT_EQ(body.at("presets"), json::parse(R"(["k8v4","h2o"])"));
 }
 
+TEST(CacheReport, NamesThePresetThatCompressesBlocks) {
+  EngineStats stats;
+  stats.cache.compressed_blocks = 3;
+  EngineOptions options;
+  options.kv_ladder.emplace();
+  options.kv_section_step = *find_kv_preset("kvzip-25");
+  const PrefixOutline outline;
+  const json body = json::parse(print_cache(report_of(stats, options, outline)));
+  EXPECT_EQ(body.at("ladder"), json::parse(R"(["kvzip-25"])"));
+  EXPECT_EQ(body.at("compressed_units"), 3);
+}
+
 TEST(CacheReport, ListsTheBlocksOfItsOwnSaltOnly) {
   const uint64_t mine = PrefixOutline::salt_mark("mine");
   PrefixOutline outline;

@@ -159,6 +159,22 @@ TEST(Settings, TheFloorOfBudgetsIsAShare) {
   }
 }
 
+TEST(Settings, ALadderIsFormatsOrOnePresetThatReplays) {
+  const auto command =
+      parse({"--model", "m", "--kv-ladder", "k4v2", "--kv-ladder", "kvzip-25:section=256"});
+  ASSERT_TRUE(command.ok()) << command.status();
+  const EngineOptions& engine = command->settings.engine;
+  EXPECT_TRUE(engine.kv_ladder->empty());
+  ASSERT_TRUE(engine.kv_section_step.has_value());
+  EXPECT_EQ(engine.kv_section_step->name, "kvzip-25:section=256");
+  EXPECT_EQ(engine.kv_section_step->policy.section, 256);
+  for (const char* ladder : {"kvzip-25,k4v2", "k4v2,kvzip-25", "kvzip-50,kvzip-25"}) {
+    EXPECT_THAT(std::string(parse({"--model", "m", "--kv-ladder", ladder}).status().message()),
+                HasSubstr("has no other step beside it"))
+        << ladder;
+  }
+}
+
 TEST(Settings, AKvNameThatIsNoneIsRefusedWithTheList) {
   for (const char* flag : {"--kv", "--kv-also", "--kv-ladder"}) {
     const auto command = parse({"--model", "m", flag, "s101"});

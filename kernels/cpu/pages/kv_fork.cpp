@@ -40,7 +40,7 @@ void fork_row(const KvPool& pool, const KvFork& fork, int64_t from, int64_t to) 
   const KvPagesView& pages = pool.pages;
   const int32_t* source = pages.table(from);
   int32_t* target = pool.tables + to * pages.row_pages;
-  const KvRow counts{std::min(pages.rows[from].high, fork.high), pages.rows[from].low};
+  const KvRow counts{fork.high_of(pages.rows[from].high), pages.rows[from].low};
   TESSERA_CHECK(target[0] == kNoPage && target[pages.row_pages - 1] == kNoPage,
                 "kv_fork: the copy's slot holds pages");
   fork_end(pool, {pages.layouts[fork.tiers.high], counts.high, 0, 1}, source, target);

@@ -16,7 +16,8 @@ void share(const KvPool& pool, const KvShare& share) {
   for (int64_t head = 0; head < int64_t{pages.layers} * pages.kv_heads; ++head) {
     const int64_t row = first_row + head;
     const int32_t high = pages.rows[row].high;
-    int32_t first = share.first / capacity;
+    const int32_t first_token = share.first - lost_in_sections(share.closed, high);
+    int32_t first = first_token / capacity;
     int32_t count = pool.prefix_block_pages_of(share.tier);
     if (share.section) {
       TESSERA_CHECK(high % capacity == 0, "kv_share: a section that ends within a page");
@@ -24,7 +25,8 @@ void share(const KvPool& pool, const KvShare& share) {
       count = high / capacity - first;
       TESSERA_CHECK(count <= pool.prefix_block_pages, "kv_share: a section of too many pages");
     } else {
-      TESSERA_CHECK(high >= share.first + pool.prefix_block_tokens,
+      TESSERA_CHECK(first_token >= 0 && first_token % capacity == 0 &&
+                        high >= first_token + pool.prefix_block_tokens,
                     "kv_share: a row without all tokens of the prefix block");
     }
     const int32_t* from = pages.table(row) + first;

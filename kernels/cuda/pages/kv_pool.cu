@@ -80,7 +80,7 @@ TESSERA_DEVICE ForkRow fork_row(const KvPool& pool, const KvFork& fork, int64_t 
   row.from = pages.row_index(fork.from, 0, 0) + in_slot;
   row.to = pages.row_index(fork.to, 0, 0) + in_slot;
   row.counts = pages.rows[row.from];
-  row.counts.high = row.counts.high < fork.high ? row.counts.high : fork.high;
+  row.counts.high = fork.high_of(row.counts.high);
   const int32_t high = pages.layouts[fork.tiers.high].capacity;
   const int32_t low = pages.layouts[fork.tiers.low].capacity;
   row.high_full = row.counts.high / high;
@@ -170,14 +170,16 @@ TESSERA_KERNEL(kPrefixBlockThreads) share_kernel(KvPool pool, const KvShare* sha
   const int64_t row = pages.row_index(share.slot, 0, 0) + block_y();
   const int32_t high = pages.rows[row].high;
   const int32_t capacity = pages.layouts[share.tier].capacity;
-  int32_t first = share.first / capacity;
+  const int32_t first_token = share.first - lost_in_sections(share.closed, high);
+  int32_t first = first_token / capacity;
   int32_t count = pool.prefix_block_pages_of(share.tier);
   if (share.section) {
     first = first_page_of_section(pages, share, row, high);
     count = high / capacity - first;
     simt::check(high % capacity == 0 && count <= pool.prefix_block_pages);
   } else {
-    simt::check(high >= share.first + pool.prefix_block_tokens);
+    simt::check(first_token >= 0 && first_token % capacity == 0 &&
+                high >= first_token + pool.prefix_block_tokens);
   }
   const int32_t* from = pages.table(row) + first;
   int32_t* to = pool.prefix_block_table(share.handle, block_y());

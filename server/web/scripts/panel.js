@@ -122,7 +122,7 @@ export class Panel {
 
   // Shows the steps of the ladder since the page was opened, with the last change in bold.
   #showEvents(cache) {
-    const names = [["entered_units", "inserted"], ["demoted_units", "demoted"],
+    const names = [["entered_units", "inserted"], ["demoted_units", "demoted"], ["compressed_units", "compressed"],
                    ["evicted_units", "evicted"], ["handed_over_units", "handed over"]];
     const before = this.#events;
     this.#events = cache;

@@ -41,7 +41,35 @@ TEST_P(CudaCompression, ForgetsReplaysAndSharesTheSectionsBeforeThem) {
       backend.kv_share({arena.pool(), shares}, stream);
     });
   }
+  // A whole block behind rows of different lengths, and a fork that ends with it.
+  append(kSection);
+  const KvShare behind[] = {{.first = 2 * kSection, .handle = 2, .closed = 3 * kSection}};
+  both([&](const Backend& backend, KvArena& arena, Stream stream) {
+    backend.kv_share({arena.pool(), behind}, stream);
+  });
+  append(kKvGroup);
+  const KvFork forks[] = {{.from = 0,
+                           .to = 2,
+                           .tiers = tiers_,
+                           .high = 3 * kSection,
+                           .closed = 3 * kSection + kKvGroup}};
+  both([&](const Backend& backend, KvArena& arena, Stream stream) {
+    backend.kv_fork({arena.pool(), forks}, stream);
+  });
   resize({0}, {});
+  const PrefixBlock all[] = {{0, 0, true}, {1, 0, true}, {2, 0}};
+  const KvAttachment of_all[] = {{0, tiers_, all}};
+  both([&](const Backend& backend, KvArena& arena, Stream stream) {
+    backend.kv_attach({arena.pool(), of_all}, stream);
+  });
+  for (const int32_t slot : {0, 2}) {
+    ASSERT_NO_FATAL_FAILURE(expect_same_tokens(slot, tiers_, 0));
+  }
+  resize({0, 2}, {});
+  const int32_t last[] = {2};
+  both([&](const Backend& backend, KvArena& arena, Stream stream) {
+    backend.kv_evict({arena.pool(), last}, stream);
+  });
   const PrefixBlock sections[] = {{0, 0, true}, {1, 0, true}};
   const KvAttachment attachments[] = {{1, tiers_, sections}};
   both([&](const Backend& backend, KvArena& arena, Stream stream) {
