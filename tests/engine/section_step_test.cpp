@@ -220,7 +220,7 @@ TEST(SectionStep, IsRefusedByName) {
               HasSubstr("its policy stores in k8v4, and no preset"));
   EXPECT_THAT(
       error_of([](KvCacheOptions& o) { o.section_step = find_kv_preset("snapkv")->policy; }),
-      HasSubstr("must have the scorer replay"));
+      HasSubstr("must have a scorer that replays"));
 }
 
 }  // namespace

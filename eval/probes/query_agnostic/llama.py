@@ -28,11 +28,13 @@ class Cache:
 @dataclass
 class Seen:
     """The probabilities of one layer, [kv_heads, sequences, group, queries, cached + own], the queries
-    before RoPE in the same layout with head_dim, and the number of the layer."""
+    before RoPE in the same layout with head_dim, the residual stream that enters the layer,
+    [sequences, queries, dim], and the number of the layer."""
 
     layer: int
     probabilities: Array
     queries: Array
+    residual: Array
 
 
 def rms_norm(x, weight, epsilon):
@@ -116,7 +118,7 @@ class Llama:
                 flat = probabilities[..., :cached].reshape(self.kv_heads, -1, cached)
                 out += (flat @ cache.values[layer]).reshape(out.shape)
             if see:
-                see(Seen(layer, probabilities, q))
+                see(Seen(layer, probabilities, q, x))
             out = out.transpose(1, 3, 0, 2, 4).reshape(sequences, tokens, -1)
             x = x + out @ w("attn_output").T
             h = rms_norm(x, w("ffn_norm"), self.epsilon)
