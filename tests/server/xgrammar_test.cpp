@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "kernels/sampling.h"
+#include "server/grammar/grammar_compiler.h"
 #include "server/grammar/make_spec.h"
 #include "server/grammar/schema.h"
 
