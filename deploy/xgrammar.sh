@@ -51,6 +51,42 @@ END
 sed -i 's/while (false) XGRAMMAR_ICHECK(x)/while (tessera_checkpoint_is_due()) XGRAMMAR_ICHECK(x)/' cpp/support/logging.h
 grep -q 'while (tessera_checkpoint_is_due())' cpp/support/logging.h
 sed -i '/XGRAMMAR_DCHECK/d' cpp/support/recursion_guard.h
+# Most masks of a schema come again: in its next answer, or in the next element of a list. The server keeps them, by the
+# part of the parser's state that they were computed from (server/grammar/mask_key.h). That is the newest row of its
+# table, and those earlier rows in which a rule ended. The library tells which it reads, and gives the fields of a row.
+cat >>build/checkpoint.h <<'END'
+extern "C" void tessera_grammar_reads_row(int row);
+END
+sed -i '/^ *const auto& parent_states_map = rule_id_to_completable_states_\[state.rule_start_pos\];$/i\
+  tessera_grammar_reads_row(state.rule_start_pos);' cpp/earley_parser.cc
+[ "$(grep -c 'tessera_grammar_reads_row' cpp/earley_parser.cc)" -eq 3 ]
+cat >build/rows.h <<'END'
+  int32_t NewestRow() const { return scanable_state_history_.size() - 1; }
+  // Returns: false if the masks of the row's states depend on more than their fields: on a count of characters or tokens.
+  bool AppendRow(int32_t row, std::vector<int32_t>& fields) const {
+    if (has_budget_rules_ || has_budget_marker_rules_) return false;
+    bool counts = false;
+    const auto append = [&](int32_t rule, const ParserState& s) {
+      counts = counts || s.char_budget_deadline >= 0;
+      fields.insert(fields.end(), {s.rule_start_pos, rule, s.rule_id, s.sequence_id, s.element_id, s.sub_element_id,
+                                   s.repeat_count, s.partial_codepoint, s.active_temperature_rule_id});
+    };
+    if (row == NewestRow()) {
+      append(is_completed_[row] ? -3 : -2, ParserState());
+      for (const ParserState& state : scanable_state_history_[row]) append(-1, state);
+    }
+    for (const auto& [rule, state] : rule_id_to_completable_states_[row]) append(rule, state);
+    return !counts;
+  }
+END
+sed -i '/^  bool IsTerminated() const;$/r build/rows.h' cpp/grammar_matcher.cc
+grep -q AppendRow cpp/grammar_matcher.cc
+cat >build/rows.cc <<'END'
+int32_t tessera_newest_row(const xgrammar::GrammarMatcher& matcher) { return matcher->NewestRow(); }
+bool tessera_append_row(const xgrammar::GrammarMatcher& matcher, int32_t row, std::vector<int32_t>& fields) {
+  return matcher->AppendRow(row, fields);
+}
+END
 # Texts with minLength or maxLength may hold control characters there, which JSON does not allow.
 sed -i "s/AddCharacterClass({{'\"', '\"'}/AddCharacterClass({{0, 0x1f}, {'\"', '\"'}/" cpp/json_schema_converter.cc
 grep -q "AddCharacterClass({{0, 0x1f}, {'\"', '\"'}" cpp/json_schema_converter.cc
@@ -99,7 +135,7 @@ unit() {  # unit LEVEL NAME FILE...
 paths() { for file in "$@"; do echo "cpp/$file.cc"; done; }
 unit -O1 grammar $(paths compiled_grammar config grammar grammar_builder grammar_compiler grammar_functor \
   grammar_parser grammar_printer lark_converter suffix_automata support/logging support/recursion_guard)
-unit -O2 matcher $(paths earley_parser fsm fsm_builder grammar_matcher testing tokenizer_info)
+unit -O2 matcher $(paths earley_parser fsm fsm_builder grammar_matcher testing tokenizer_info) build/rows.cc
 unit -O1 schema $(paths json_schema_converter regex_converter structural_tag converter_ext/cohere converter_ext/deepseek \
   converter_ext/glm converter_ext/kimi_k3 converter_ext/minimax converter_ext/qwen)
 unit -O1 minimax $(paths converter_ext/minimax_m3)

@@ -3,6 +3,7 @@
 #include <xgrammar/xgrammar.h>
 
 #include <algorithm>
+#include <atomic>
 #include <exception>
 #include <optional>
 #include <random>
@@ -11,6 +12,8 @@
 
 #include "kernels/sampling.h"
 #include "server/grammar/grammar_compiler.h"
+#include "server/grammar/mask_cache.h"
+#include "server/grammar/mask_key.h"
 
 namespace tessera {
 namespace {
@@ -48,6 +51,9 @@ constexpr int kTriedSteps = 64;
 // The compile time divided by this number is left to free the memory of a slow grammar.
 constexpr int64_t kLeftToEnd = 10;
 
+// Masks of all grammars are kept within this: 2,000 with 49,152 tokens.
+constexpr int64_t kMaskCacheBytes = 16 << 20;
+
 constexpr int kWhitespace =
     16;  // at most between two parts of a JSON text, so that none is endless
 
@@ -62,24 +68,24 @@ DLTensor tensor_of(std::span<uint32_t> mask, int64_t& words) {
           .byte_offset = 0};
 }
 
+// A grammar, and what its constraints share.
+struct SharedGrammar {
+  xgrammar::CompiledGrammar compiled;
+  std::shared_ptr<MaskCache> masks;  // of all grammars
+  int32_t number = 0;                // of the grammar
+};
+
 class Constraint final : public TokenConstraint {
  public:
-  explicit Constraint(const xgrammar::CompiledGrammar& compiled) : matcher_(compiled) {}
+  explicit Constraint(const SharedGrammar& grammar)
+      : grammar_(grammar), matcher_(grammar.compiled) {}
 
   void fill(std::span<uint32_t> mask) override {
-    std::fill(mask.begin(), mask.end(), 0);
     follow();
     if (broken_ || matcher_.IsTerminated()) {
-      return;
-    }
-    int64_t words = std::ssize(mask);
-    DLTensor tensor = tensor_of(mask, words);
-    try {
-      const TimeLimit limit(kStepTime);
-      matcher_.FillNextTokenBitmask(&tensor);
-    } catch (const std::exception&) {  // the matcher's state may be half changed
-      broken_ = true;
       std::fill(mask.begin(), mask.end(), 0);
+    } else if (!copy_kept(mask)) {
+      compute(mask);
     }
   }
 
@@ -89,6 +95,34 @@ class Constraint final : public TokenConstraint {
   }
 
  private:
+  // Returns: false if no mask of this state is kept. The key then has all its rows.
+  bool copy_kept(std::span<uint32_t> mask) {
+    key_.begin(grammar_.number, matcher_);
+    while (key_.add_row(matcher_)) {
+      if (const MaskCache::Mask kept = grammar_.masks->find(key_.all())) {
+        std::copy(kept->begin(), kept->end(), mask.begin());
+        return true;
+      }
+    }
+    return false;
+  }
+
+  void compute(std::span<uint32_t> mask) {
+    int64_t words = std::ssize(mask);
+    DLTensor tensor = tensor_of(mask, words);
+    try {
+      const TimeLimit limit(kStepTime);
+      const RowsRead read(matcher_);
+      matcher_.FillNextTokenBitmask(&tensor);
+      if (const auto key = key_.with(read.rows()); !key.empty()) {
+        grammar_.masks->put(key, mask);
+      }
+    } catch (const std::exception&) {  // the matcher's state may be half changed
+      broken_ = true;
+      std::fill(mask.begin(), mask.end(), 0);
+    }
+  }
+
   // Moves the matcher behind the token that was accepted last.
   void follow() {
     if (!accepted_.has_value() || broken_) {
@@ -102,20 +136,22 @@ class Constraint final : public TokenConstraint {
     }
   }
 
+  const SharedGrammar grammar_;
   xgrammar::GrammarMatcher matcher_;
+  MaskKey key_;
   std::optional<int32_t> accepted_;  // the matcher is before it
   bool broken_ = false;
 };
 
 class Compiled final : public TokenGrammar {
  public:
-  explicit Compiled(xgrammar::CompiledGrammar compiled) : compiled_(std::move(compiled)) {}
+  explicit Compiled(SharedGrammar grammar) : grammar_(std::move(grammar)) {}
   std::unique_ptr<TokenConstraint> begin() const override {
-    return std::make_unique<Constraint>(compiled_);
+    return std::make_unique<Constraint>(grammar_);
   }
 
  private:
-  const xgrammar::CompiledGrammar compiled_;
+  const SharedGrammar grammar_;
 };
 
 class XgrammarCompiler final : public GrammarCompiler {
@@ -138,7 +174,8 @@ class XgrammarCompiler final : public GrammarCompiler {
       }
       try_steps(xgrammar::GrammarMatcher(compiled));
       const auto bytes = static_cast<int64_t>(compiled.MemorySizeBytes());
-      return CompiledGrammar{std::make_shared<Compiled>(compiled), bytes};
+      return CompiledGrammar{
+          std::make_shared<Compiled>(SharedGrammar{compiled, masks_, next_number_++}), bytes};
     } catch (const std::exception& error) {
       return absl::InvalidArgumentError(error.what());
     }
@@ -201,6 +238,8 @@ class XgrammarCompiler final : public GrammarCompiler {
   const std::chrono::nanoseconds time_;
   const int64_t vocab_;
   mutable xgrammar::GrammarCompiler compiler_;  // thread-safe: its functions only lack `const`
+  const std::shared_ptr<MaskCache> masks_ = std::make_shared<MaskCache>(kMaskCacheBytes);
+  mutable std::atomic<int32_t> next_number_ = 0;
 };
 
 }  // namespace

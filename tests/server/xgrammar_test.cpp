@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "kernels/sampling.h"
+#include "server/grammar/grammar_compiler.h"
 #include "server/grammar/make_spec.h"
 #include "server/grammar/schema.h"
 
@@ -172,6 +173,9 @@ constexpr const char* kWords[] = {
     "\"aaaaaaaaaaaaaaaaaaaaaaaa",
     "[\"aaaaaaaaaaaaaaaaaaaaaaaa",
     "\"bbbbb\"",
+    "]]",
+    "]]]",
+    "],[",
 };
 
 // Follows random tokens and expects each mask to allow the words whose bytes may follow.
@@ -231,6 +235,80 @@ TEST_F(Xgrammar, AllowsTheTokensWhoseBytesItAllows) {
     for (uint32_t seed = 0; seed < 10; ++seed) {
       SCOPED_TRACE(testing::Message() << schema << ", seed " << seed);
       expect_words_allowed_as_bytes(*grammar->grammar, *of_bytes->grammar, words, seed);
+    }
+  }
+}
+
+// Follows random tokens of a grammar for at most `steps` steps.
+// Returns: the tokens, and the mask before each.
+struct Walk {
+  std::vector<int32_t> tokens;
+  std::vector<std::vector<uint32_t>> masks;
+};
+Walk walk(const TokenGrammar& grammar, int64_t vocab, uint32_t seed, int steps) {
+  std::mt19937 random(seed);
+  const auto constraint = grammar.begin();
+  Walk walked;
+  std::vector<uint32_t> mask(static_cast<size_t>(mask_words(vocab)));
+  for (int step = 0; step < steps; ++step) {
+    constraint->fill(mask);
+    walked.masks.push_back(mask);
+    std::vector<int32_t> allowed;
+    for (int32_t token = 0; token < vocab; ++token) {
+      if (token != kEnd && allows(mask.data(), token)) {
+        allowed.push_back(token);
+      }
+    }
+    if (allowed.empty()) {
+      break;
+    }
+    walked.tokens.push_back(allowed[random() % allowed.size()]);
+    constraint->accept(walked.tokens.back());
+  }
+  return walked;
+}
+
+// Masks that were computed before are kept for states that agree in what a mask depends on.
+TEST_F(Xgrammar, KeepsMasksOfEqualStatesAlone) {
+  GrammarVocabulary words = vocabulary();
+  words.bytes.insert(words.bytes.end(), std::begin(kWords), std::end(kWords));
+  const auto of_words = GrammarCompiler::create(words, 1'000ms);
+  const auto schema = [](const char* text) { return *schema_text_spec(text, "f"); };
+  for (const GrammarSpec& spec :
+       {schema(R"({"type":"string"})"), schema(R"({"type":"string","minLength":2})"),
+        schema(R"({"type":"string","maxLength":12})"),
+        schema(R"({"type":["number","string","array"]})"),
+        schema(R"({"type":"array","maxItems":3,"items":{"type":"array","minItems":2,
+                   "items":{"type":["string","integer"]}}})"),
+        schema(R"({"anyOf":[{"type":"string"},{"type":"string","pattern":"^a+b?$"},
+                   {"const":"aaaaaaaa"}]})"),
+        schema(R"({"type":"object","additionalProperties":{"type":"object","required":["a","b"],
+                   "properties":{"a":{"type":"string"},"b":{"type":"string","maxLength":9}}}})"),
+        schema(R"({"$defs":{"t":{"type":"array","items":{"anyOf":[{"$ref":"#/$defs/t"},
+                   {"type":"string"}]}}},"$ref":"#/$defs/t"})"),
+        GrammarSpec{Kind::json, "object"}, GrammarSpec{Kind::regex, "(ab|a*c|[^x]{2})*"},
+        GrammarSpec{Kind::gbnf, "root ::= a | b\na ::= a \"a\" | \"b\"\nb ::= \"b\" b | [ab]"},
+        GrammarSpec{Kind::gbnf, "root ::= \"a\" root \"b\" | [a-c] root | \"\""}}) {
+    const auto compiled = [&] {  // shares no mask with others
+      const auto grammar = of_words->compile(spec);
+      EXPECT_TRUE(grammar.ok()) << grammar.status();
+      return grammar->grammar;
+    };
+    const int64_t vocab = std::ssize(words.bytes);
+    const auto followed = compiled();
+    for (uint32_t seed = 0; seed < 40; ++seed) {
+      walk(*followed, vocab, seed, 50);
+    }
+    for (uint32_t seed = 0; seed < 6; ++seed) {
+      const Walk walked = walk(*followed, vocab, seed, 25);
+      for (size_t i = 0; i < walked.masks.size(); ++i) {
+        const auto constraint = compiled()->begin();
+        std::for_each_n(walked.tokens.begin(), i, [&](int32_t t) { constraint->accept(t); });
+        std::vector<uint32_t> expected(walked.masks[i].size());
+        constraint->fill(expected);
+        ASSERT_EQ(walked.masks[i], expected)
+            << spec.text << " after " << i << " of " << testing::PrintToString(walked.tokens);
+      }
     }
   }
 }

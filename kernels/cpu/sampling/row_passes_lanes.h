@@ -39,6 +39,15 @@ struct RowPassesOf {
 
  private:
   static constexpr int64_t kRun = 32;
+  // 8 KiB. The last level holds the logits of a step. The CPU's own prefetch ends at each page of 4
+  // KiB, and reads them a third slower.
+  static constexpr int64_t kRunsAhead = 64;
+
+  static void prefetch(const float* run) {
+    constexpr int kIntoSecondLevel = 2;
+    __builtin_prefetch(run, 0, kIntoSecondLevel);
+    __builtin_prefetch(run + 16, 0, kIntoSecondLevel);
+  }
 
   // Calls body(logits, allowed, run) for each run: 32 logits and the bits of those allowed.
   template <class Body>
@@ -48,6 +57,9 @@ struct RowPassesOf {
     };
     const int64_t runs = tokens.count / kRun;
     for (int64_t i = 0; i < runs; ++i) {
+      if (i + kRunsAhead < runs) {
+        prefetch(tokens.logits + (i + kRunsAhead) * kRun);
+      }
       body(tokens.logits + i * kRun, allowed(i), i);
     }
     const int64_t left = tokens.count - runs * kRun;
