@@ -183,7 +183,8 @@ absl::Status check_section_step(const KvCacheOptions& options) {
   }
   if (!step.replays()) {
     return absl::InvalidArgumentError(
-        "KV ladder: a policy in it must have a scorer that replays, as replay-25 does, because what "
+        "KV ladder: a policy in it must have a scorer that replays, as replay-25 does, because "
+        "what "
         "it keeps of a block must not depend on a request");
   }
   if (!options.ladder.empty()) {

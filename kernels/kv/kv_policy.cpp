@@ -138,8 +138,8 @@ constexpr KvPolicy lazyeviction() {
 
 // KVzip (2025) in 8 and 4 bits. The paper replays the whole prompt, in parts, and then drops single
 // tokens; here each section is replayed and compressed before the next one is computed, and rows
-// keep whole pages. docs/kv-prefix-compression.md explains why. The presets replay-50, replay-37 and
-// replay-25 differ in the scorer alone.
+// keep whole pages. docs/kv-prefix-compression.md explains why. The presets replay-50, replay-37
+// and replay-25 differ in the scorer alone.
 constexpr KvPolicy kvzip(float keep_share, KvScorer scorer) {
   KvPolicy policy = pruning(scorer, keep_share);
   policy.high = kKvK8V4;
