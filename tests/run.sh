@@ -117,7 +117,7 @@ case "$mode" in
     ;;
   *)
     part "asan build" build asan --target sanitized_tests
-    part "asan tests" env TESSERA_SIMULATION_STEPS=25000 ctest --preset asan -j "$jobs" -L sanitized -LE long -E "$slowest"
+    part "asan tests" env TESSERA_SIMULATION_STEPS=50000 ctest --preset asan -j "$jobs" -L sanitized -LE long -E "$slowest"
     part "cuda, one architecture" cuda 90a-real
     part "release build" build release
     part clang-tidy skips sh tests/clang_tidy.sh --changed 2

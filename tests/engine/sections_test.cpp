@@ -213,7 +213,7 @@ TEST(SectionPolicies, OfARequestAreThoseOfAPreset) {
   }
 }
 
-TEST(Sections, OfTwoScorersAreNotSharedByOneServer) {
+TEST_F(Sections, OfTwoScorersAreNotSharedByOneServer) {
   ThreadPool threads(1);
   KvCacheOptions options{.preset = short_sections(kSection),
                          .also = {short_sections(kSection, "replay-50")},
