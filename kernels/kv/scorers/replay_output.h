@@ -1,8 +1,6 @@
 #pragma once
 
-#include <cstdint>
-
-#include "kernels/kv/scorers/traits.h"
+#include "kernels/kv/scorers/squares.h"
 
 namespace tessera {
 
@@ -14,15 +12,9 @@ namespace tessera {
 //
 // Ours. KVzip (2025) takes the maximum of a. kvpress's normalised form of it multiplies a by
 // |W_o v| / |x|. The projection W_o changes little (docs/measurements/2026-11-24-output-scores.md).
-struct ReplayOutputScorer : ScorerTraits {
+struct ReplayOutputScorer : SquaresScorer {
   static constexpr bool kReplays = true;
   static constexpr bool kWeighsOutput = true;
-  template <class V>
-  static constexpr V add_head(V sum, V weight, V factor, V /*even*/) {
-    const V received = weight * factor;
-    return V::fma(received, received, sum);
-  }
-  static constexpr float share(int32_t /*heads*/) { return 1.0f; }
 };
 
 }  // namespace tessera
