@@ -220,14 +220,29 @@ class Http2:
         """
         payload = b""
         while True:
+            kind, flags, piece = self.frame_of(stream)
+            if kind == 0:
+                payload += piece
+            if flags & 1 or kind == 3:
+                return payload[5:] if payload else None
+
+    def await_first_bytes(self, stream):
+        """Returns when the server writes the message of a call, so the message has its bytes of the budget."""
+        while True:
+            kind, flags, _ = self.frame_of(stream)
+            assert not (flags & 1 or kind == 3), "the call ended without a message"
+            if kind == 0:
+                return
+
+    def frame_of(self, stream):
+        """Returns kind, flags and payload of the stream's next frame. Drops the frames of other streams."""
+        while True:
             while len(self.got) < 9 or len(self.got) < 9 + int.from_bytes(self.got[:3], "big"):
                 self.read_some()
             length, kind, flags, of = (int.from_bytes(self.got[:3], "big"), *struct.unpack(">BBI", self.got[3:9]))
             frame, self.got = self.got[9:9 + length], self.got[9 + length:]
-            if of == stream and kind == 0:
-                payload += frame
-            if of == stream and (flags & 1 or kind == 3):
-                return payload[5:] if payload else None
+            if of == stream:
+                return kind, flags, frame
 
     def read_some(self):
         piece = self.socket.recv(65536)
