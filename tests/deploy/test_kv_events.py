@@ -108,7 +108,7 @@ def test_the_replica_connects_to_a_router_and_does_not_wait_for_one_that_hangs(t
     (["--kv-events", "tcp://*:1", "--prefix-cache", "off"], "prefix-cache off"),
     (["--kv-events", "tcp://*:much"], "kv-events: tcp://*:much"),
 ])
-def test_what_cannot_be_is_refused(flags, named):
+def test_an_impossible_address_is_refused(flags, named):
     done = subprocess.run([PROGRAMS / "tessera-server", "--model", ROOT / "models/checkpoints/tessera-tiny",
                            "--http-port", "0", "--grpc-port", "0", *flags],
                           text=True, capture_output=True, check=False, timeout=60)

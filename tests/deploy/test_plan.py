@@ -109,7 +109,7 @@ def test_more_memory_for_requests_leaves_less_for_sequences():
     (["--context", "99999"], "99999"),
     (["--tensor-parallel", "3", "--memory", "1GiB"], "3"),
 ])
-def test_what_cannot_be_planned_is_refused(flags, named):
+def test_impossible_settings_are_refused(flags, named):
     done = plan(*flags)
     assert done.returncode == 1
     assert named in done.stderr

@@ -176,7 +176,7 @@ class Watch:
 class Overload(unittest.TestCase):
     """Ten times of what a server can take."""
 
-    def test_what_is_admitted_is_served_in_time_and_the_rest_is_refused(self):
+    def test_admitted_requests_are_served_in_time_and_the_rest_is_refused(self):
         with serve("--queue-timeout", "1s") as server:
             told = sum(float(part) for part in re.findall(
                 r"(\d+) MiB", server.logged(r"memory of requests, at most: (.*)"))) * MIB

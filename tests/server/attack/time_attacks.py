@@ -118,7 +118,7 @@ class Queue(unittest.TestCase):
         metrics = server.ask("GET", "/metrics")[2].decode()
         return float(re.search(r"^vllm:num_requests_waiting\S* (\S+)", metrics, re.M).group(1))
 
-    def test_who_cannot_be_served_in_time_is_refused_with_an_estimate(self):
+    def test_a_request_beyond_its_queue_timeout_is_refused_with_an_estimate(self):
         """Retry-After grows with the queue, and a request may set its own queue timeout."""
         body = {"prompt": PROMPT, "max_tokens": 1500, "ignore_eos": True}
         with serve("--max-sequences", "1", "--queue-timeout", "20s") as server:

@@ -72,7 +72,7 @@ def test_the_log_tells_what_is_served_and_what_it_takes(server):
     (["--http-port", "notaport"], "--http-port"),
     (["--config", "/no/such.yaml"], "/no/such.yaml"),
 ])
-def test_what_cannot_be_served_is_one_line(flags, named):
+def test_a_setting_that_stops_the_start_is_one_line(flags, named):
     assert named in refusal(*flags)
 
 

@@ -62,7 +62,7 @@ def test_a_prompt_that_is_too_long_says_both_numbers(client):
                error.value.body["message"].replace(",", " ").split() if number.isdigit())
 
 
-def test_what_is_not_there(client):
+def test_models_and_methods_that_do_not_exist_are_refused(client):
     with pytest.raises(openai.NotFoundError):
         chat(client, model="gpt-4")
     with pytest.raises(openai.NotFoundError):
@@ -74,7 +74,7 @@ def test_what_is_not_there(client):
 
 @pytest.mark.parametrize("body", [
     "", "{", "[]", '"x"', '{"prompt": "a"} x', "\x00", '{"prompt": "\\ud800', "[" * 100_000])
-def test_what_is_no_json_object_is_a_400(server, body):
+def test_a_body_that_is_no_json_object_is_a_400(server, body):
     for route in ("completions", "chat/completions"):
         answer = httpx.post(f"{server.http}/v1/{route}", content=body)
         assert answer.status_code == 400
