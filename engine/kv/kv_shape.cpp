@@ -14,6 +14,10 @@
 namespace tessera {
 namespace {
 
+// Tokens of a page, at most, where sections are compressed. Rows keep whole pages of a section, so
+// smaller pages divide a budget more finely among heads.
+constexpr int32_t kSectionPageTokens = 32;
+
 std::vector<KvPolicy> policies_of(const KvCacheOptions& options) {
   std::vector<KvPolicy> policies{options.preset.policy};
   for (const KvPreset& preset : options.also) {
@@ -104,6 +108,9 @@ absl::StatusOr<KvArenaShape> shape_without_pages(const KvCacheOptions& options) 
         uses.push_back({format, true});
       }
       uses[place].whole_groups = uses[place].whole_groups && !policy.is_private();
+      if (policy.replays()) {
+        uses[place].max_page_tokens = kSectionPageTokens;
+      }
     }
     all_replay = all_replay && !policy.is_private();
     section = policy.replays() ? std::max(section, policy.section) : section;

@@ -28,11 +28,12 @@ namespace tessera {
 // "QuaRot: Outlier-Free 4-Bit Inference in Rotated LLMs" (2024), section 4.
 //
 // Codes of 3 bits are places in a codebook (kernels/kv/codebook.h), times a scale, without a zero.
-// Rotated channels are close to normally distributed, and only rotated formats have them.
+// Rotated channels are close to normally distributed, and only rotated formats have them. Keys of
+// 6 bits exist in rotated formats alone too: without a rotation they lose to 8 bits by more.
 struct KvFormat {
   static constexpr uint16_t kKeepAll = 1000;
 
-  uint8_t key_bits = 16;         // 32, 16; 8, 4, 3, 2
+  uint8_t key_bits = 16;         // 32, 16; 8, 6, 4, 3, 2
   uint8_t value_bits = 16;       // 32, 16; 8, 4, 3, 2, 1
   uint16_t key_keep = kKeepAll;  // kept channels of 1000; at least 1
   uint16_t value_keep = kKeepAll;
@@ -66,6 +67,7 @@ inline constexpr KvFormat kKvK8V2{8, 2};
 inline constexpr KvFormat kKvK4V4{4, 4};
 inline constexpr KvFormat kKvK4V2{4, 2};
 inline constexpr KvFormat kKvK4V1{4, 1};
+inline constexpr KvFormat kKvK6V4R{6, 4, KvFormat::kKeepAll, KvFormat::kKeepAll, true};
 inline constexpr KvFormat kKvK4V4R{4, 4, KvFormat::kKeepAll, KvFormat::kKeepAll, true};
 inline constexpr KvFormat kKvK4V2R{4, 2, KvFormat::kKeepAll, KvFormat::kKeepAll, true};
 inline constexpr KvFormat kKvK4V3R{4, 3, KvFormat::kKeepAll, KvFormat::kKeepAll, true};
@@ -102,10 +104,10 @@ constexpr bool is_supported(KvFormat format) {
   if (key >= 16 || value >= 16) {
     return key == value && (key == 16 || key == 32);
   }
-  if ((key == 3 || value == 3) && !format.rotated) {
+  if ((key == 6 || key == 3 || value == 3) && !format.rotated) {
     return false;
   }
-  return (key == 8 || key == 4 || key == 3 || key == 2) &&
+  return (key == 8 || key == 6 || key == 4 || key == 3 || key == 2) &&
          (value == 8 || value == 4 || value == 3 || value == 2 || value == 1);
 }
 

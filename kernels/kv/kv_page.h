@@ -49,6 +49,10 @@ inline constexpr int32_t kAttentionTile = kKvGroup;  // tokens of one step of th
 // lower two bits in line j. Its highest bit is bit 6 + j of line 2. A mask and at
 // most one shift therefore unpack six of the eight. Units are whole.
 //
+// With 6 bits, 4 sub-lines share a unit of 3 lines. Sub-lines 0 to 2 are bits 0 to 5 of a line each.
+// Sub-line 3 has its lowest two bits in bits 6 and 7 of line 0, the next two in those of line 1, and
+// the highest in those of line 2. Units are whole.
+//
 // Sparse. A tile's keys (values) are token-major: the kept channels of its 16 tokens in ascending
 // order of channels, the same number of bytes for each token. Behind them are 16 bitmaps in whole
 // words of 64 bits. Bit c of a bitmap (least significant first) is set if channel c is kept. Kept
@@ -156,27 +160,41 @@ struct KvPageLayout {
 
   // Codes: place of an element's bits, relative to the start of the tile's keys (values).
   struct CodePlace {
+    struct Part {
+      int64_t byte = 0;
+      int32_t shift = 0;  // bit position within that byte
+      int32_t bits = 0;   // there; 0: no part
+    };
+
     int64_t byte;
-    int32_t shift;  // bit position within that byte
-    int32_t bits;   // there; the others, above these, are in the second place
-    int64_t second_byte = 0;
-    int32_t second_shift = 0;
-    int32_t second_bits = 0;
+    int32_t shift;
+    int32_t bits;  // there; the others, above these, are in the parts, the lower ones first
+    Part others[2] = {};
 
     uint32_t load(const std::byte* lines) const {
-      const uint32_t low = static_cast<uint32_t>(lines[byte]) >> shift & ((1u << bits) - 1);
-      const uint32_t high = static_cast<uint32_t>(lines[second_byte]) >> second_shift;
-      return low | (high & ((1u << second_bits) - 1)) << bits;
+      uint32_t code = static_cast<uint32_t>(lines[byte]) >> shift & ((1u << bits) - 1);
+      int32_t known = bits;
+      for (const Part& part : others) {
+        const uint32_t above = static_cast<uint32_t>(lines[part.byte]) >> part.shift;
+        code |= (above & ((1u << part.bits) - 1)) << known;
+        known += part.bits;
+      }
+      return code;
     }
     void store(uint32_t code, std::byte* lines) const {
-      put(code & ((1u << bits) - 1), bits, shift, lines[byte]);
-      put(code >> bits, second_bits, second_shift, lines[second_byte]);
+      put(code, {byte, shift, bits}, lines);
+      uint32_t left = code >> bits;
+      for (const Part& part : others) {
+        put(left, part, lines);
+        left >>= part.bits;
+      }
     }
 
    private:
-    static void put(uint32_t part, int32_t part_bits, int32_t at, std::byte& to) {
-      const uint32_t others = static_cast<uint32_t>(to) & ~(((1u << part_bits) - 1) << at);
-      to = static_cast<std::byte>(others | part << at);
+    static void put(uint32_t code, Part part, std::byte* lines) {
+      const uint32_t ones = (1u << part.bits) - 1;
+      const uint32_t kept = static_cast<uint32_t>(lines[part.byte]) & ~(ones << part.shift);
+      lines[part.byte] = static_cast<std::byte>(kept | (code & ones) << part.shift);
     }
   };
   constexpr CodePlace key_place(int32_t token, int32_t channel) const {
@@ -200,20 +218,27 @@ struct KvPageLayout {
   }
   // Number of lines that hold `sub_lines` sub-lines.
   static constexpr int64_t lines(int64_t sub_lines, int32_t bits) {
-    return bits == 3 ? 3 * div_ceil(sub_lines, 8) : div_ceil(sub_lines * bits, 8);
+    return bits == 3   ? 3 * div_ceil(sub_lines, 8)
+           : bits == 6 ? 3 * div_ceil(sub_lines, 4)
+                       : div_ceil(sub_lines * bits, 8);
   }
   static constexpr CodePlace place(int32_t sub_line, int32_t lane, int32_t element, int32_t bits) {
     const int64_t byte = 4 * lane + element;
-    if (bits != 3) {
+    if (bits != 3 && bits != 6) {
       const int32_t bit = sub_line * bits;
       return {int64_t{bit / 8} * kLineBytes + byte, bit % 8, bits};
     }
-    const int64_t unit = int64_t{sub_line / 8} * 3 * kLineBytes + byte;
-    const int32_t i = sub_line % 8;
-    if (i < 6) {
-      return {unit + i / 2 * kLineBytes, i % 2 * 3, 3};
+    const int32_t shared = 24 / bits;  // sub-lines of a unit of three lines
+    const int64_t unit = int64_t{sub_line / shared} * 3 * kLineBytes + byte;
+    const int32_t i = sub_line % shared;
+    if (bits == 6) {
+      return i < 3 ? CodePlace{unit + i * kLineBytes, 0, 6}
+                   : CodePlace{
+                         unit, 6, 2, {{unit + kLineBytes, 6, 2}, {unit + 2 * kLineBytes, 6, 2}}};
     }
-    return {unit + (i - 6) * kLineBytes, 6, 2, unit + 2 * kLineBytes, i, 1};
+    return i < 6
+               ? CodePlace{unit + i / 2 * kLineBytes, i % 2 * 3, 3}
+               : CodePlace{unit + (i - 6) * kLineBytes, 6, 2, {{unit + 2 * kLineBytes, i, 1}, {}}};
   }
 };
 

@@ -9,9 +9,9 @@ namespace tessera {
 namespace {
 
 constexpr int32_t kExpectedTokens = 2048;
-constexpr int32_t kMaxGroups = 4;  // in a page; more only makes the last page emptier
 // Bytes per page of a table entry, an owner count and a free list entry.
 constexpr double kEntryBytes = 2 * sizeof(int32_t) + sizeof(uint16_t);
+constexpr double kTooManyTokens = 1e6;  // waste of a page above max_page_tokens
 
 // Returns: average number of tokens that a tier's last page could still hold, per stored token.
 double unfilled(int32_t capacity, bool whole_groups) {
@@ -50,7 +50,7 @@ int64_t best_page_bytes(std::span<const KvFormatUse> uses, int32_t head_dim) {
   int64_t max = kStep;
   for (const KvFormatUse& use : uses) {
     min = std::max(min, KvPageLayout::make(use.format, head_dim, 1).page_bytes);
-    max = std::max(max, KvPageLayout::make(use.format, head_dim, kMaxGroups * kKvGroup).page_bytes);
+    max = std::max(max, KvPageLayout::make(use.format, head_dim, use.max_page_tokens).page_bytes);
   }
   int64_t best = min;
   double best_waste = 1e9;
@@ -60,6 +60,7 @@ int64_t best_page_bytes(std::span<const KvFormatUse> uses, int32_t head_dim) {
     for (const KvFormatUse& use : uses) {
       const KvPageLayout layout = KvPageLayout::fit(use.format, head_dim, page_bytes);
       waste += expected_waste(layout, use.whole_groups);
+      waste += layout.capacity > use.max_page_tokens ? kTooManyTokens : 0;
       block_tokens = use.in_prefix_blocks ? std::lcm(block_tokens, layout.capacity) : block_tokens;
     }
     waste += (block_tokens - kKvGroup) / 2.0 / kExpectedTokens;

@@ -87,9 +87,8 @@ TEST_F(BackgroundReplays, ComputePromptsWholeAndCompressThemLater) {
   EXPECT_EQ(hit.kv.usage.high, 3 * kSection / 2 + 50 + 10 + 4);
   EXPECT_EQ(hit.kv.usage.kept.size(), kSectionRows);
   const KvArenaShape& shape = engine->kv().shape();
-  EXPECT_EQ(hit.kv.usage.bytes, 3 * kFullPages / 2 * shape.page_bytes +
-                                    kSectionRows * (64 / kKvGroup) * shape.page_bytes +
-                                    shape.slot_bytes());
+  EXPECT_EQ(hit.kv.usage.bytes,
+            (3 * kFullPages / 2 + kGroupPages) * shape.page_bytes + shape.slot_bytes());
 }
 
 // A block that was computed behind the same sections keeps the same pages under both policies.
@@ -228,7 +227,7 @@ TEST_F(BackgroundReplays, ThatNeverRunLeaveWholeBlocksWhichAreEvicted) {
 TEST_F(BackgroundReplays, KeepMorePromptsInTheSameMemory) {
   const int64_t row_pages = context_row_pages(stepped_options());
   const auto engine = stepped(row_pages);
-  const auto whole = this->engine(true, row_pages, kKvPresetK8V4);
+  const auto whole = this->engine(true, row_pages * kSectionPage / kKvGroup, kKvPresetK8V4);
   std::vector<std::vector<int32_t>> prompts;
   for (int32_t i = 0; i < 12; ++i) {
     prompts.push_back(random_tokens(kSection + 10));

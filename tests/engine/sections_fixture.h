@@ -21,8 +21,10 @@ namespace tessera {
 
 inline constexpr int32_t kSection = 256;
 inline constexpr int32_t kSectionContext = 2048;
-inline constexpr int64_t kSectionRows = 4;  // 2 layers of 2 KV heads
-inline constexpr int64_t kFullPages = kSectionRows * kSection / kKvGroup;
+inline constexpr int64_t kSectionRows = 4;   // 2 layers of 2 KV heads
+inline constexpr int32_t kSectionPage = 32;  // tokens of a page where sections are compressed
+inline constexpr int64_t kFullPages = kSectionRows * kSection / kSectionPage;
+inline constexpr int64_t kGroupPages = kSectionRows * kKvGroup / kSectionPage;
 
 class SectionsTest : public testing::Test {
  protected:

@@ -36,7 +36,7 @@ TEST_F(Sections, OfAChatTakeThePresetsBytesAtEveryTurn) {
     EXPECT_EQ(usage.high, closed / 2 + stored - closed);
     EXPECT_EQ(usage.dropped, closed / 2);
     const KvArenaShape& shape = engine->kv().shape();
-    const int64_t pages = sections * kFullPages / 2 + kSectionRows * ((stored - closed) / kKvGroup);
+    const int64_t pages = sections * kFullPages / 2 + (stored - closed) / kKvGroup * kGroupPages;
     EXPECT_EQ(usage.bytes, pages * shape.page_bytes + shape.slot_bytes());
   }
   EXPECT_EQ(closed, 5 * kSection);
@@ -50,7 +50,7 @@ TEST_F(Sections, HaveHeadsThatKeepDifferentNumbersOfPages) {
   EXPECT_NE(*std::min_element(kept.begin(), kept.end()),
             *std::max_element(kept.begin(), kept.end()));
   for (const int32_t tokens : kept) {
-    EXPECT_EQ((tokens - 900 % kSection) % kKvGroup, 0) << "whole pages";
+    EXPECT_EQ((tokens - 900 % kSection) % kSectionPage, 0) << "whole pages";
   }
 }
 
@@ -174,7 +174,7 @@ TEST(SectionPolicies, AreRefusedByName) {
   using testing::HasSubstr;
   EXPECT_EQ(with([](KvPolicy&) {}), "");
   EXPECT_THAT(with([](KvPolicy& p) { p.section = 100; }), HasSubstr("section is 100"));
-  EXPECT_THAT(with([](KvPolicy& p) { p.keep_share = 0.2f; }), HasSubstr("less than a page"));
+  EXPECT_THAT(with([](KvPolicy& p) { p.keep_share = 0.1f; }), HasSubstr("less than a page"));
   EXPECT_THAT(with([](KvPolicy& p) { p.sinks = 8; }), HasSubstr("sinks is 8"));
   EXPECT_THAT(with([](KvPolicy& p) { p.allocator = KvAllocator::uniform; }),
               HasSubstr("needs the rule budget, the allocator pages, and keep_share"));

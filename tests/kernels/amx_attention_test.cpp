@@ -123,8 +123,8 @@ class AmxAttention : public testing::Test {
   }
 };
 
-constexpr KvFormat kFormats[] = {kKvK8V8, kKvK8V4, kKvK4V4,        kKvK4V2, kKvK4V1,
-                                 kKvK2V4, kKvK4V8, KvFormat{2, 1}, kKvK3V3R};
+constexpr KvFormat kFormats[] = {kKvK8V8, kKvK8V4, kKvK4V4,        kKvK4V2,  kKvK4V1,
+                                 kKvK2V4, kKvK4V8, KvFormat{2, 1}, kKvK3V3R, kKvK6V4R};
 
 TEST_F(AmxAttention, HasTheBitsOfVectorsForEveryFormatHeadDimAndNumberOfPairs) {
   uint32_t seed = 1;

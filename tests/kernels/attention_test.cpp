@@ -27,6 +27,7 @@ constexpr KvFormat kFormats[] = {kKvF32,
                                  kKvK4V4R,
                                  kKvK4V2R,
                                  kKvK3V3R,
+                                 kKvK6V4R,
                                  KvFormat{2, 1},
                                  kKvS70,
                                  kKvS50K8V4,
@@ -130,8 +131,8 @@ TEST_P(Attention, IsNearDoublePrecisionOverTwoTiers) {
        {Tiers{kKvK8V4, kKvK4V2}, Tiers{kKvF16, kKvK4V4}, Tiers{kKvK8V8, kKvK4V1},
         Tiers{kKvK4V2, kKvK4V2}, Tiers{kKvF16, kKvF16}, Tiers{kKvS50, kKvS70K8V8},
         Tiers{kKvK8V4, kKvK4V2R}, Tiers{kKvK4V4R, kKvK4V2R}, Tiers{kKvK4V4R, kKvK4V2},
-        Tiers{kKvK4V4R, kKvS70K4V4}, Tiers{kKvK4V3R, kKvK3V2R}, Tiers{kKvFp8, kKvK3V3R},
-        Tiers{kKvS50K8V8, kKvK4V2R}}) {
+        Tiers{kKvK4V4R, kKvS70K4V4}, Tiers{kKvK4V3R, kKvK3V2R}, Tiers{kKvK6V4R, kKvK4V2},
+        Tiers{kKvFp8, kKvK3V3R}, Tiers{kKvS50K8V8, kKvK4V2R}}) {
     for (const KvRow history : {KvRow{0, 0}, KvRow{1, 0}, KvRow{0, 1}, KvRow{64, 64}, KvRow{63, 65},
                                 KvRow{200, 0}, KvRow{0, 200}, KvRow{130, 77}}) {
       SCOPED_TRACE(testing::Message() << "seed " << seed);

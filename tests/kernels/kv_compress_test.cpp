@@ -66,8 +66,8 @@ std::vector<std::pair<KvFormat, KvFormat>> tier_pairs() {
   return {{kKvK8V4, kKvK4V2},    {kKvF16, kKvK8V8},    {kKvF16, kKvK4V4},   {kKvK8V8, kKvK8V4},
           {kKvK4V2, kKvK4V1},    {kKvK4V8, kKvK2V4},   {kKvF16, {2, 1}},    {kKvF16, kKvS70},
           {kKvK8V4, kKvS70K4V4}, {kKvS50, kKvS70K8V8}, {kKvK8V4, kKvK4V2R}, {kKvK4V4R, kKvK4V2R},
-          {kKvK4V4R, kKvK4V1},   {kKvK4V3R, kKvK3V3R}, {kKvK8V4, kKvK3V2R}, {kKvF16, kKvFp8},
-          {kKvFp8, kKvK4V2}};
+          {kKvK4V4R, kKvK4V1},   {kKvK4V3R, kKvK3V3R}, {kKvK8V4, kKvK6V4R}, {kKvK6V4R, kKvK4V2},
+          {kKvK8V4, kKvK3V2R},   {kKvF16, kKvFp8},     {kKvFp8, kKvK4V2}};
 }
 
 std::vector<OracleRow> oracle_rows(const CompressionWorld& world, int32_t slot) {

@@ -35,8 +35,15 @@ static_assert(KvPageLayout::make(kKvK3V3R, 64, 64).key_place(0, 20).byte == 128)
 static_assert(KvPageLayout::make(kKvK3V3R, 64, 64).key_place(0, 20).shift == 3);
 static_assert(KvPageLayout::make(kKvK3V3R, 64, 64).key_place(1, 24).byte == 4);
 static_assert(KvPageLayout::make(kKvK3V3R, 64, 64).key_place(1, 24).shift == 6);
-static_assert(KvPageLayout::make(kKvK3V3R, 64, 64).key_place(1, 24).second_byte == 128 + 4);
-static_assert(KvPageLayout::make(kKvK3V3R, 64, 64).key_place(1, 28).second_shift == 7);
+static_assert(KvPageLayout::make(kKvK3V3R, 64, 64).key_place(1, 24).others[0].byte == 128 + 4);
+static_assert(KvPageLayout::make(kKvK3V3R, 64, 64).key_place(1, 28).others[0].shift == 7);
+static_assert(KvPageLayout::make(kKvK6V4R, 128, 64).tile_bytes() == 16 * 168);
+static_assert(KvPageLayout::make(kKvK6V4R, 64, 64).tile_bytes() == 16 * 88);
+// Sub-lines 2 and 3 of the second unit of three lines.
+static_assert(KvPageLayout::make(kKvK6V4R, 64, 64).key_place(1, 24).byte == 5 * 64 + 4);
+static_assert(KvPageLayout::make(kKvK6V4R, 64, 64).key_place(1, 24).bits == 6);
+static_assert(KvPageLayout::make(kKvK6V4R, 64, 64).key_place(1, 28).byte == 3 * 64 + 4);
+static_assert(KvPageLayout::make(kKvK6V4R, 64, 64).key_place(1, 28).others[1].byte == 5 * 64 + 4);
 static_assert(KvPageLayout::make(kKvK8V4, 128, 16).key_place(3, 6).byte == 64 + 4 * 3 + 2);
 static_assert(KvPageLayout::make(kKvK4V2, 128, 16).key_place(3, 6).byte == 4 * 3 + 2);
 static_assert(KvPageLayout::make(kKvK4V2, 128, 16).key_place(3, 6).shift == 4);
@@ -146,6 +153,17 @@ void take_tokens(const KvPageLayout& layout, int32_t tile, TakenBits& bits) {
   }
 }
 
+void take_code(int64_t offset, const KvPageLayout::CodePlace& place, int32_t code_bits,
+               TakenBits& bits) {
+  bits.take((offset + place.byte) * 8 + place.shift, place.bits);
+  int32_t taken = place.bits;
+  for (const KvPageLayout::CodePlace::Part& part : place.others) {
+    bits.take((offset + part.byte) * 8 + part.shift, part.bits);
+    taken += part.bits;
+  }
+  ASSERT_EQ(taken, code_bits);
+}
+
 void take_elements(const KvPageLayout& layout, int32_t tile, TakenBits& bits) {
   if (layout.format.is_sparse()) {
     take_tokens(layout, tile, bits);
@@ -158,14 +176,8 @@ void take_elements(const KvPageLayout& layout, int32_t tile, TakenBits& bits) {
       if (layout.format.is_codes()) {
         const auto key = layout.key_place(token, channel);
         const auto value = layout.value_place(token, channel);
-        bits.take((layout.keys_offset(tile) + key.byte) * 8 + key.shift, key.bits);
-        bits.take((layout.keys_offset(tile) + key.second_byte) * 8 + key.second_shift,
-                  key.second_bits);
-        bits.take((layout.values_offset(tile) + value.byte) * 8 + value.shift, value.bits);
-        bits.take((layout.values_offset(tile) + value.second_byte) * 8 + value.second_shift,
-                  value.second_bits);
-        ASSERT_EQ(key.bits + key.second_bits, key_bits);
-        ASSERT_EQ(value.bits + value.second_bits, value_bits);
+        take_code(layout.keys_offset(tile), key, key_bits, bits);
+        take_code(layout.values_offset(tile), value, value_bits, bits);
       } else {
         bits.take((layout.keys_offset(tile) + layout.key_offset(token, channel)) * 8, key_bits);
         bits.take((layout.values_offset(tile) + layout.value_offset(token, channel)) * 8,
@@ -208,6 +220,17 @@ TEST(KvPageSize, IsAGroupForAFormatThatStandsAlone) {
       EXPECT_LT(expected_waste(layout, true), 0.005 + rounding);
     }
   }
+}
+
+TEST(KvPageSize, HoldsAtMostTheTokensThatAUseAllows) {
+  const auto capacity = [](std::vector<KvFormatUse> uses) {
+    const int64_t page_bytes = best_page_bytes(uses, 64);
+    return KvPageLayout::fit(uses.front().format, 64, page_bytes).capacity;
+  };
+  EXPECT_EQ(capacity({{.format = kKvK6V4R, .max_page_tokens = 32}}), 32);
+  EXPECT_LE(capacity({{.format = kKvK8V4, .max_page_tokens = 32}, {.format = kKvK4V2}}), 32);
+  // A tile of f32 takes a larger page.
+  EXPECT_GE(capacity({{.format = kKvK4V2, .max_page_tokens = 32}, {.format = kKvF32}}), 64);
 }
 
 TEST(KvPageSize, HoldsATileOfEveryFormatAndWastesTheLeast) {

@@ -19,8 +19,8 @@ TEST_P(KvScoreDecode, TakesWhatAttentionLeft) {
     GTEST_SKIP() << "this backend leaves none";
   }
   uint32_t seed = 1;
-  for (const KvFormat format :
-       {kKvF16, kKvFp8, kKvK8V4, kKvK4V2, kKvK2V4, kKvK4V2R, kKvK3V3R, kKvS50, kKvS70K8V4}) {
+  for (const KvFormat format : {kKvF16, kKvFp8, kKvK8V4, kKvK4V2, kKvK2V4, kKvK4V2R, kKvK3V3R,
+                                kKvK6V4R, kKvS50, kKvS70K8V4}) {
     if (!serves(device(), format)) {
       continue;
     }

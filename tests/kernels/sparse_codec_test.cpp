@@ -68,11 +68,12 @@ TEST(KvFormatName, EndsWithAnRIfCodesAreRotated) {
   EXPECT_EQ(kv_format_named("k4v2r"), kKvK4V2R);
   EXPECT_EQ(kv_format_named("k8v4r"), (KvFormat{8, 4, 1000, 1000, true}));
   EXPECT_EQ(kv_format_named("k3v3r"), kKvK3V3R);
+  EXPECT_EQ(kv_format_named("k6v4r"), kKvK6V4R);
   EXPECT_EQ(kv_format_named("fp8"), kKvFp8);
   EXPECT_EQ(name_of(kKvFp8), "fp8");
   for (const std::string_view none :
        {"f16r", "f32r", "s50r", "s50-k4v4r", "k4v2rr", "k4rv2", "r", "fp8r", "fp16", "s50-fp8",
-        "k3v3", "k8v3", "k3v8", "s50-k3v3"}) {
+        "k3v3", "k8v3", "k3v8", "k6v4", "k8v6r", "k6v6r", "s50-k3v3"}) {
     EXPECT_EQ(kv_format_named(none), std::nullopt) << none;
   }
 }

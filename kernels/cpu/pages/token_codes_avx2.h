@@ -151,7 +151,21 @@ inline void pack_codebook_keys(const Codes& codes, int32_t head_dim, const Part&
   }
 }
 
-// No format of 3 bits comes here, because tokens of rotated formats are decoded first.
+// A unit of three lines holds 16 channels.
+inline void pack_six_bit_keys(const Codes& codes, int32_t head_dim, const Part& part) {
+  constexpr uint32_t kLowTwo = 0x03030303;
+  std::byte* line = part.lines + 4 * part.lane;
+  for (int32_t channel = 0; channel < head_dim; channel += kBlock, line += 3 * kLine) {
+    uint32_t fours[4];
+    std::memcpy(fours, codes.of + channel, sizeof(fours));
+    for (int32_t i = 0; i < 3; ++i) {
+      const uint32_t word = fours[i] | (fours[3] >> 2 * i & kLowTwo) << 6;
+      std::memcpy(line + i * kLine, &word, sizeof(word));
+    }
+  }
+}
+
+// No format of 3 or 6 bits comes here, because tokens of rotated formats are decoded first.
 inline void load_keys(const Part& part, int32_t head_dim, Codes& codes) {
   switch (part.bits) {
     case 8:
@@ -168,6 +182,8 @@ inline void store_keys(Codes& codes, int32_t head_dim, const Part& part) {
   switch (part.bits) {
     case 8:
       return pack_keys<8>(codes, head_dim, part);
+    case 6:
+      return pack_six_bit_keys(codes, head_dim, part);
     case 4:
       return pack_keys<4>(codes, head_dim, part);
     case 3:

@@ -55,6 +55,24 @@ struct CodeLanes {
     return {_mm256_and_si256(multipliers, _mm256_set1_epi16(255)),
             _mm256_srli_epi16(multipliers, 8)};
   }
+  // Sub-line kSubLine of a unit of three lines of codes of 6 bits.
+  template <int kSubLine>
+  static Codes six_bit_sub_line(__m256i line_0, __m256i line_1, __m256i line_2) {
+    const __m256i lines[] = {line_0, line_1, line_2};
+    if constexpr (kSubLine < 3) {
+      const __m256i mask = _mm256_set1_epi16(63);
+      return {_mm256_and_si256(lines[kSubLine], mask),
+              _mm256_and_si256(_mm256_srli_epi16(lines[kSubLine], 8), mask)};
+    } else {
+      const auto two_bits = [](__m256i line, int shift, char mask) {
+        return _mm256_and_si256(_mm256_srli_epi16(line, shift), _mm256_set1_epi8(mask));
+      };
+      const __m256i codes =
+          _mm256_or_si256(_mm256_or_si256(two_bits(line_0, 6, 0x03), two_bits(line_1, 4, 0x0c)),
+                          two_bits(line_2, 2, 0x30));
+      return {_mm256_and_si256(codes, _mm256_set1_epi16(255)), _mm256_srli_epi16(codes, 8)};
+    }
+  }
   static __m256i load(const std::byte* line) {
     return _mm256_load_si256(reinterpret_cast<const __m256i*>(line));
   }

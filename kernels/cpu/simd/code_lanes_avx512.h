@@ -54,6 +54,24 @@ struct CodeLanes {
     return {_mm512_permutexvar_epi8(codes, _mm512_load_si512(kTable.of))};
   }
 
+  // Sub-line kSubLine of a unit of three lines of codes of 6 bits.
+  template <int kSubLine>
+  static Codes six_bit_sub_line(__m512i line_0, __m512i line_1, __m512i line_2) {
+    const __m512i lines[] = {line_0, line_1, line_2};
+    __m512i codes;
+    if constexpr (kSubLine < 3) {
+      codes = lines[kSubLine];
+    } else {
+      constexpr int kSelect = 0xca;  // of the mask's ones the second operand, else the third
+      const __m512i above =
+          _mm512_ternarylogic_epi32(_mm512_set1_epi8(0x0c), _mm512_srli_epi16(line_1, 4),
+                                    _mm512_srli_epi16(line_2, 2), kSelect);
+      codes = _mm512_ternarylogic_epi32(_mm512_set1_epi8(0x03), _mm512_srli_epi16(line_0, 6), above,
+                                        kSelect);
+    }
+    return {_mm512_and_si512(codes, _mm512_set1_epi8(63))};
+  }
+
   // 4 numbers, broadcast to all lanes.
   struct Factor {
     __m512i high;

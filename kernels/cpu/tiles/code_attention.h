@@ -29,11 +29,11 @@ struct CodeAttention {
   static constexpr int kVectorBytes = kLineBytes / kLineVectors;
   static constexpr int kPackVectors = 64 / kLanes;
 
+  template <int kBits>
+  static constexpr int kUnitLines = kBits == 3 || kBits == 6 ? 3 : 1;
   // Sub-lines that share kUnitLines lines.
   template <int kBits>
-  static constexpr int kShared = kBits == 3 ? 8 : 8 / kBits;
-  template <int kBits>
-  static constexpr int kUnitLines = kBits == 3 ? 3 : 1;
+  static constexpr int kShared = kUnitLines<kBits> * 8 / kBits;
 
   // Sub-line kSub of the unit at `unit`, of which a vector is loaded.
   template <int kBits, int kSub>
@@ -41,6 +41,9 @@ struct CodeAttention {
     if constexpr (has_codebook(kBits)) {
       return C::template codebook_sub_line<kSub>(C::load(unit), C::load(unit + kLineBytes),
                                                  C::load(unit + 2 * kLineBytes));
+    } else if constexpr (kBits == 6) {
+      return C::template six_bit_sub_line<kSub>(C::load(unit), C::load(unit + kLineBytes),
+                                                C::load(unit + 2 * kLineBytes));
     } else {
       return C::template sub_line<kBits, kSub>(C::load(unit));
     }
@@ -345,10 +348,11 @@ struct CodeAttention {
   static const Passes& score_passes(int bits) {
     constexpr auto kSteps = std::make_integer_sequence<int, C::kStep>{};
     static constexpr Passes k8 = score_passes<8>(kSteps);
+    static constexpr Passes k6 = score_passes<6>(kSteps);
     static constexpr Passes k4 = score_passes<4>(kSteps);
     static constexpr Passes k3 = score_passes<3>(kSteps);
     static constexpr Passes k2 = score_passes<2>(kSteps);
-    return bits == 8 ? k8 : bits == 4 ? k4 : bits == 3 ? k3 : k2;
+    return bits == 8 ? k8 : bits == 6 ? k6 : bits == 4 ? k4 : bits == 3 ? k3 : k2;
   }
   static const Passes& value_passes(int bits) {
     constexpr auto kSteps = std::make_integer_sequence<int, C::kStep>{};
@@ -370,7 +374,10 @@ struct CodeAttention {
       fetch_scales(*step.next);
     }
     const int key_bits = step.tile.shape->layout.format.key_bits;
-    const int64_t lines = key_bits == 8 ? 2 : key_bits == 3 ? 3 : 1;  // in one some()
+    const int64_t lines =  // in one some()
+        key_bits == 8                    ? 2
+        : key_bits == 3 || key_bits == 6 ? 3
+                                         : 1;
     const int64_t call_bytes = C::at_once(pairs_of_step(block)) * lines * kLineBytes;
     return {step.next->keys, step.next->shape->key_bytes,
             call_bytes * growth(step.next->shape->key_bytes, step.tile.shape->key_bytes)};

@@ -71,6 +71,8 @@ struct CodeTiles {
     switch (bits) {
       case 8:
         return unpack<8>(key_tiles, next, bytes, place);
+      case 6:
+        return unpack<6>(key_tiles, next, bytes, place);
       case 4:
         return unpack<4>(key_tiles, next, bytes, place);
       case 3:
