@@ -49,9 +49,9 @@ inline constexpr int32_t kAttentionTile = kKvGroup;  // tokens of one step of th
 // lower two bits in line j. Its highest bit is bit 6 + j of line 2. A mask and at
 // most one shift therefore unpack six of the eight. Units are whole.
 //
-// With 6 bits, 4 sub-lines share a unit of 3 lines. Sub-lines 0 to 2 are bits 0 to 5 of a line each.
-// Sub-line 3 has its lowest two bits in bits 6 and 7 of line 0, the next two in those of line 1, and
-// the highest in those of line 2. Units are whole.
+// With 6 bits, 4 sub-lines share a unit of 3 lines. Sub-lines 0 to 2 are bits 0 to 5 of a line
+// each. Bits 6 and 7 of the lines hold sub-line 3: its lowest two bits are in line 0, the next two
+// in line 1, and the highest in line 2. Units are whole.
 //
 // Sparse. A tile's keys (values) are token-major: the kept channels of its 16 tokens in ascending
 // order of channels, the same number of bytes for each token. Behind them are 16 bitmaps in whole

@@ -24,8 +24,8 @@ double expected_waste(const KvPageLayout& layout, bool whole_groups);
 int32_t prefix_block_tokens(std::span<const KvPageLayout> layouts);
 
 // Returns: the page size in bytes, a multiple of KvPageLayout::kByteMultiple, with the least sum of
-// expected_waste over all these formats. A page holds at least a tile of each. It holds no more than
-// max_page_tokens, unless tiles of other formats do not fit a smaller page.
+// expected_waste over all these formats. A page holds at least a tile of each. It holds no more
+// than max_page_tokens, unless tiles of other formats do not fit a smaller page.
 // Tokens behind a prompt's last prefix block are computed again. Their expected number, less that
 // behind its last group, therefore counts as waste of the prefix block formats.
 // Requires: at least one format.
