@@ -64,7 +64,7 @@ TEST_P(EngineStep, AllocatesNothingFromArrivalToTheEnd) {
     options.kv_section_step = replaying_in_name();
   }
   const KvCacheOptions kv = FakeEngine::kv_options(options, preset, {});
-  options.kv_bytes = kv_memory(kv, context_row_pages(kv) + (kv.preset == kKvPresetF32 ? 1 : 0));
+  options.kv_bytes = kv_memory(kv, context_row_pages(kv) + 2);
   PrefixEvents events;
   options.prefix_events = &events;
   FakeEngine fake(options, preset, {});
