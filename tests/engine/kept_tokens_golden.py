@@ -23,7 +23,7 @@ from torch.nn import functional as F
 from transformers import AutoModelForCausalLM, DynamicCache
 
 TOKENS, SINKS, RECENT, WINDOW, POOL, SHARE = 640, 4, 64, 32, 7, 0.25
-SECTION, PAGE, SECTION_SHARE = 512, 64, 0.5
+SECTION, PAGE, SECTION_SHARE = 512, 32, 0.5
 MARGIN = 0.01
 
 
