@@ -74,8 +74,7 @@ def ask_all(server, document, questions):
     for begin in questions:
         quoted = " ".join(document[begin:begin + QUOTED])
         expected = document[begin + QUOTED:begin + QUOTED + ASKED]
-        text, first, usage = server.complete(
-            " ".join(document) + "\n\n" + quoted, 4 * ASKED)
+        text, first, usage = server.complete(" ".join(document) + "\n\n" + quoted, 4 * ASKED)
         times.append(first)
         if text.split()[:ASKED] == expected:
             right.add(begin)
@@ -92,8 +91,8 @@ def main():
     parser.add_argument("--questions", type=int, default=300)
     args = parser.parse_args()
     words = pathlib.Path(args.text).read_text().split()
-    print("| preset | document in the cache, bytes | document's first token, s | later, s: median, p90 | cached tokens "
-          "| right | lost | gained |\n|---|--:|--:|--:|--:|--:|--:|--:|", flush=True)
+    print("| preset | bytes in the cache: document, after the questions | document's first token, s "
+          "| later, s: median, p90 | cached tokens | right | lost | gained |\n|---|" + "--:|" * 7, flush=True)
     reference = None
     for preset in args.kv.split(","):
         with tempfile.TemporaryDirectory() as folder:
@@ -105,13 +104,16 @@ def main():
                 _, alone, _ = server.complete(" ".join(document), 1)
                 cached = server.cached_bytes()
                 right, times, usage = ask_all(server, document, questions)
+                after = server.cached_bytes()
             finally:
                 server.process.kill()
                 server.process.wait()
         reference = right if reference is None else reference
         times.sort()
-        print(f"| {preset} | {cached} | {alone:.2f} | {statistics.median(times):.3f}, {times[len(times) * 9 // 10]:.3f} "
-              f"| {usage['prompt_tokens_details']['cached_tokens']} of {usage['prompt_tokens']} | {len(right)} "
+        found = usage["prompt_tokens_details"]["cached_tokens"]
+        print(f"| {preset} | {cached}, {after} | {alone:.2f} "
+              f"| {statistics.median(times):.3f}, {times[len(times) * 9 // 10]:.3f} "
+              f"| {found} of {usage['prompt_tokens']} | {len(right)} "
               f"| {len(reference - right)} | {len(right - reference)} |", flush=True)
 
 
