@@ -203,6 +203,13 @@ struct KvPageLayout {
   constexpr CodePlace value_place(int32_t token, int32_t channel) const {
     return place(4 * (channel / 16) + token / 4, channel % 16, token % 4, format.value_bits);
   }
+  // The same for codes of 8, 4, 2 or 1 bits, which have one part: less code for a GPU.
+  constexpr CodePlace::Part whole_key_place(int32_t token, int32_t channel) const {
+    return whole_place(channel / 4, token, channel % 4, format.key_bits);
+  }
+  constexpr CodePlace::Part whole_value_place(int32_t token, int32_t channel) const {
+    return whole_place(4 * (channel / 16) + token / 4, channel % 16, token % 4, format.value_bits);
+  }
 
  private:
   constexpr int64_t tiles() const { return capacity / kKeyTile; }
@@ -222,12 +229,17 @@ struct KvPageLayout {
            : bits == 6 ? 3 * div_ceil(sub_lines, 4)
                        : div_ceil(sub_lines * bits, 8);
   }
+  static constexpr CodePlace::Part whole_place(int32_t sub_line, int32_t lane, int32_t element,
+                                               int32_t bits) {
+    const int32_t bit = sub_line * bits;
+    return {int64_t{bit / 8} * kLineBytes + 4 * lane + element, bit % 8, bits};
+  }
   static constexpr CodePlace place(int32_t sub_line, int32_t lane, int32_t element, int32_t bits) {
-    const int64_t byte = 4 * lane + element;
     if (bits != 3 && bits != 6) {
-      const int32_t bit = sub_line * bits;
-      return {int64_t{bit / 8} * kLineBytes + byte, bit % 8, bits};
+      const CodePlace::Part whole = whole_place(sub_line, lane, element, bits);
+      return {whole.byte, whole.shift, whole.bits};
     }
+    const int64_t byte = 4 * lane + element;
     const int32_t shared = 24 / bits;  // sub-lines of a unit of three lines
     const int64_t unit = int64_t{sub_line / shared} * 3 * kLineBytes + byte;
     const int32_t i = sub_line % shared;

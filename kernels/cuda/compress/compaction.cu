@@ -318,10 +318,10 @@ class RowCompaction {
     std::byte* to_values = to.page + layout.values_offset(to.tile);
     const int32_t bits = layout.format.value_bits;
     each_value_channel(layout.head_dim, block_team(), [&](int32_t c) {
-      const KvPageLayout::CodePlace at = layout.value_place(from.lane, c);
+      const KvPageLayout::CodePlace::Part at = layout.whole_value_place(from.lane, c);
       const uint32_t code =
           static_cast<uint32_t>(from_values[at.byte]) >> at.shift & ((1u << bits) - 1);
-      put_code(to_values, layout.value_place(to.lane, c), code, bits);
+      put_code(to_values, layout.whole_value_place(to.lane, c), code, bits);
     });
     if (thread() == 0) {
       const auto half = [&](int64_t offset) { return half_at(from.page, offset, from.lane); };

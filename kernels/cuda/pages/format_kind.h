@@ -14,6 +14,8 @@ enum class FormatKind : uint8_t { floats, codes, sparse };
 TESSERA_DEVICE KvPageLayout as_served(KvPageLayout layout) {
   simt::assume(layout.format.key_bits != kCodebookBits);
   simt::assume(layout.format.value_bits != kCodebookBits);
+  simt::assume(layout.format.key_bits != 6);
+  simt::assume(layout.format.value_bits != 6);
   layout.format.rotated = false;
   layout.format.e4m3 = false;
   return layout;
@@ -37,7 +39,12 @@ TESSERA_DEVICE KvPageLayout as_kind(KvPageLayout layout) {
     format.value_bits = format.key_bits;
   }
   if constexpr (kKind == FormatKind::codes) {
-    simt::assume(format.key_bits <= 8 && format.value_bits <= 8);
+    // A choice of constants: the compiler then drops the layouts of other numbers of bits.
+    format.key_bits = format.key_bits == 8 ? 8 : format.key_bits == 4 ? 4 : 2;
+    format.value_bits = format.value_bits == 8   ? 8
+                        : format.value_bits == 4 ? 4
+                        : format.value_bits == 2 ? 2
+                                                 : 1;
   }
   return layout;
 }

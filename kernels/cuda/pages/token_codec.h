@@ -61,7 +61,8 @@ class StoredToken {
       return sparse_channel(sparse_keys(layout_), keys_, lane_, simt::as_f32(key_.scale), channel);
     }
     return layout_.format.is_codes()
-               ? decoded(keys_, layout_.key_place(lane_, channel), layout_.format.key_bits, key_)
+               ? decoded(keys_, layout_.whole_key_place(lane_, channel), layout_.format.key_bits,
+                         key_)
                : float_at(keys_ + layout_.key_offset(lane_, channel), layout_.format.key_bits);
   }
   TESSERA_DEVICE float value(int32_t channel) const {
@@ -69,7 +70,7 @@ class StoredToken {
       return sparse_channel(sparse_values(layout_), values_, lane_, simt::as_f32(value_.scale),
                             channel);
     }
-    return layout_.format.is_codes() ? decoded(values_, layout_.value_place(lane_, channel),
+    return layout_.format.is_codes() ? decoded(values_, layout_.whole_value_place(lane_, channel),
                                                layout_.format.value_bits, value_)
                                      : float_at(values_ + layout_.value_offset(lane_, channel),
                                                 layout_.format.value_bits);
@@ -77,7 +78,7 @@ class StoredToken {
 
  private:
   // A code times its scale is exact in f32, so a fused sum has the same bits.
-  TESSERA_DEVICE static float decoded(const std::byte* tile, KvPageLayout::CodePlace at,
+  TESSERA_DEVICE static float decoded(const std::byte* tile, KvPageLayout::CodePlace::Part at,
                                       int32_t bits, CodeRange range) {
     const uint32_t code = static_cast<uint32_t>(tile[at.byte]) >> at.shift & ((1u << bits) - 1);
     return simt::as_f32(range.zero) + simt::as_f32(range.scale) * static_cast<float>(code);
@@ -152,7 +153,7 @@ TESSERA_DEVICE void put_ranges(const KvPageLayout& layout, const TokenPlace& to,
   half_at(to.page, layout.value_zeros_offset(to.tile), to.lane) = ranges.value.zero;
 }
 
-TESSERA_DEVICE void put_code(std::byte* tile, KvPageLayout::CodePlace at, uint32_t code,
+TESSERA_DEVICE void put_code(std::byte* tile, KvPageLayout::CodePlace::Part at, uint32_t code,
                              int32_t bits) {
   const uint32_t mask = ((1u << bits) - 1) << at.shift;
   tile[at.byte] =
@@ -216,11 +217,11 @@ TESSERA_DEVICE void put_codes(const KvPageLayout& layout, const TokenPlace& to, 
   std::byte* values = to.page + layout.values_offset(to.tile);
   const KvFormat format = layout.format;
   each_key_channel(layout.head_dim, team, [&](int32_t c) {
-    put_code(keys, layout.key_place(to.lane, c), code_of(token.key(c), ranges.key, format.key_bits),
-             format.key_bits);
+    put_code(keys, layout.whole_key_place(to.lane, c),
+             code_of(token.key(c), ranges.key, format.key_bits), format.key_bits);
   });
   each_value_channel(layout.head_dim, team, [&](int32_t c) {
-    put_code(values, layout.value_place(to.lane, c),
+    put_code(values, layout.whole_value_place(to.lane, c),
              code_of(token.value(c), ranges.value, format.value_bits), format.value_bits);
   });
   if (team.self == 0) {
