@@ -191,8 +191,7 @@ absl::Status check_section_step(const KvCacheOptions& options) {
   if (!step.replays()) {
     return absl::InvalidArgumentError(
         "KV ladder: a policy in it must have a scorer that replays, as replay-25 does, because "
-        "what "
-        "it keeps of a block must not depend on a request");
+        "what it keeps of a block must not depend on a request");
   }
   if (!options.ladder.empty()) {
     return absl::InvalidArgumentError(
@@ -344,9 +343,8 @@ absl::Status check_served(const KvPolicy& policy, const KvModel& model, const Kv
             shape.section_blocks.end()) {
       return absl::InvalidArgumentError(
           "KV policy: scorer, format, section and keep_share of a policy that replays must be "
-          "those "
-          "of a preset that was named at this server's start, because compressed sections are "
-          "shared");
+          "those of a preset that was named at this server's start, because compressed sections "
+          "are shared");
     }
   }
   if (policy.selects() && !shape.key_bounds) {

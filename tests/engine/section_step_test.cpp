@@ -16,6 +16,12 @@
 namespace tessera {
 namespace {
 
+KvCacheOptions step_options(int32_t slots, int32_t context) {
+  KvCacheOptions options = section_options(kKvPresetK8V4, slots, context);
+  options.section_step = short_sections(kSection).policy;
+  return options;
+}
+
 // A cache without a model: tokens are counted and scored, but not written.
 class SteppedCache : public testing::Test {
  protected:
@@ -46,16 +52,8 @@ class SteppedCache : public testing::Test {
   }
 
   void SetUp() override {
-    auto made = KvCache::create({.preset = kKvPresetK8V4,
-                                 .prefix_cache = true,
-                                 .section_step = short_sections(kSection).policy,
-                                 .layers = 2,
-                                 .kv_heads = 2,
-                                 .head_dim = 32,
-                                 .query_heads = 4,
-                                 .slots = 3,
-                                 .context = kContext},
-                                cpu_backend(CpuIsa::scalar), threads_.stream());
+    auto made =
+        KvCache::create(step_options(3, kContext), cpu_backend(CpuIsa::scalar), threads_.stream());
     ASSERT_TRUE(made.ok()) << made.status();
     kv_ = std::move(*made);
   }
@@ -192,19 +190,9 @@ TEST_F(SteppedCache, LeavesTheLastBlockOfAContextWhole) {
 
 TEST(SectionStep, IsRefusedByName) {
   const auto error_of = [](auto&& change) {
-    KvCacheOptions options{.preset = kKvPresetK8V4,
-                           .prefix_cache = true,
-                           .section_step = short_sections(kSection).policy,
-                           .layers = 2,
-                           .kv_heads = 2,
-                           .head_dim = 32,
-                           .query_heads = 4,
-                           .slots = 2,
-                           .context = 1024};
+    KvCacheOptions options = step_options(2, 1024);
     change(options);
-    ThreadPool threads(1);
-    const auto made = KvCache::create(options, cpu_backend(CpuIsa::scalar), threads.stream());
-    return made.ok() ? std::string() : std::string(made.status().message());
+    return refusal(options);
   };
   using testing::HasSubstr;
   EXPECT_EQ(error_of([](KvCacheOptions&) {}), "");

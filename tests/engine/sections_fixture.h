@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <random>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -26,6 +27,24 @@ inline constexpr int32_t kSectionPage = 32;  // tokens of a page where sections 
 inline constexpr int64_t kFullPages = kSectionRows * kSection / kSectionPage;
 inline constexpr int64_t kGroupPages = kSectionRows * kKvGroup / kSectionPage;
 
+inline KvCacheOptions section_options(const KvPreset& preset, int32_t slots, int32_t context) {
+  return {.preset = preset,
+          .prefix_cache = true,
+          .layers = 2,
+          .kv_heads = 2,
+          .head_dim = 32,
+          .query_heads = 4,
+          .slots = slots,
+          .context = context};
+}
+
+// Returns: the message with which a cache of these options is refused; empty if it is not.
+inline std::string refusal(const KvCacheOptions& options,
+                           const Backend& backend = cpu_backend(CpuIsa::scalar)) {
+  ThreadPool threads(1);
+  return std::string(KvCache::create(options, backend, threads.stream()).status().message());
+}
+
 class SectionsTest : public testing::Test {
  protected:
   void SetUp() override {
@@ -33,14 +52,7 @@ class SectionsTest : public testing::Test {
   }
 
   static KvCacheOptions kv_options(const KvPreset& preset) {
-    return {.preset = preset,
-            .prefix_cache = true,
-            .layers = 2,
-            .kv_heads = 2,
-            .head_dim = 32,
-            .query_heads = 4,
-            .slots = 4,
-            .context = kSectionContext};
+    return section_options(preset, 4, kSectionContext);
   }
 
   // An engine over the same random weights as every other of this fixture.

@@ -155,18 +155,9 @@ TEST_F(Sections, AtTheContextsEndStayWholeBecauseAReplayNeedsPositions) {
 
 TEST(SectionPolicies, AreRefusedByName) {
   const auto error_of = [](auto&& change) {
-    KvCacheOptions options{.preset = short_sections(kSection),
-                           .prefix_cache = true,
-                           .layers = 2,
-                           .kv_heads = 2,
-                           .head_dim = 32,
-                           .query_heads = 4,
-                           .slots = 2,
-                           .context = 1024};
+    KvCacheOptions options = section_options(short_sections(kSection), 2, 1024);
     change(options);
-    ThreadPool threads(1);
-    const auto made = KvCache::create(options, cpu_backend(CpuIsa::scalar), threads.stream());
-    return made.ok() ? std::string() : std::string(made.status().message());
+    return refusal(options);
   };
   const auto with = [&](auto&& change) {
     return error_of([&](KvCacheOptions& options) { change(options.preset.policy); });
@@ -214,25 +205,15 @@ TEST(SectionPolicies, OfARequestAreThoseOfAPreset) {
 }
 
 TEST_F(Sections, OfTwoScorersAreNotSharedByOneServer) {
-  ThreadPool threads(1);
-  KvCacheOptions options{.preset = short_sections(kSection),
-                         .also = {short_sections(kSection, "replay-50")},
-                         .prefix_cache = true,
-                         .layers = 2,
-                         .kv_heads = 2,
-                         .head_dim = 32,
-                         .query_heads = 4,
-                         .slots = 2,
-                         .context = 512};
-  EXPECT_THAT(std::string(KvCache::create(options, cpu_backend(CpuIsa::scalar), threads.stream())
-                              .status()
-                              .message()),
+  KvCacheOptions options = section_options(short_sections(kSection), 2, 512);
+  options.also = {short_sections(kSection, "replay-50")};
+  EXPECT_THAT(refusal(options),
               testing::HasSubstr("scorer is replay_output beside a preset with replay"));
   options.also.clear();
   options.preset = short_sections(kSection, "replay-50");
   Backend without = cpu_backend(CpuIsa::scalar);
   without.weighs_output = false;
-  EXPECT_THAT(std::string(KvCache::create(options, without, threads.stream()).status().message()),
+  EXPECT_THAT(refusal(options, without),
               testing::HasSubstr("no kernels for the scorer replay_output"));
 }
 
