@@ -8,41 +8,9 @@ allocated for the sequence at its end, as a share of f16's keys and values witho
 """
 
 import argparse
-import http.client
-import json
-import time
 import urllib.parse
 
-
-def complete(url, prompt, tokens, salt):
-    """Returns: the text, the seconds to the first token, and the usage."""
-    connection = http.client.HTTPConnection(url.hostname, url.port, timeout=600)
-    body = {
-        "prompt": prompt,
-        "max_tokens": tokens,
-        "temperature": 0,
-        "ignore_eos": True,
-        "stream": True,
-        "stream_options": {"include_usage": True},
-        "cache_salt": salt,
-    }
-    began = time.monotonic()
-    connection.request(
-        "POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json"}
-    )
-    response = connection.getresponse()
-    if response.status != 200:
-        raise SystemExit(response.read().decode())
-    text, first, usage = "", None, None
-    for line in response:
-        if not line.startswith(b"data: {"):
-            continue
-        event = json.loads(line[6:])
-        usage = event.get("usage") or usage
-        for choice in event["choices"]:
-            first = first or time.monotonic() - began
-            text += choice["text"]
-    return text, first, usage
+from completions import complete
 
 
 def main():
@@ -59,13 +27,13 @@ def main():
     for turn, end in enumerate(args.turns):
         chat += text[taken:end]
         taken = end
-        _, miss, _ = complete(args.url, chat, 1, f"turn {turn}")
-        answer, hit, usage = complete(args.url, chat, args.answer, "")
+        _, miss, _ = complete(args.url, chat, 1, ignore_eos=True, cache_salt=f"turn {turn}")
+        answer, hit, usage = complete(args.url, chat, args.answer, ignore_eos=True, cache_salt="")
         kv = usage["kv_cache"]
         print(
             f"{usage['total_tokens']:6}  {usage['prompt_tokens_details']['cached_tokens']:6}"
             f"  {kv['bytes'] / 2**20:4.1f}  {100 * kv['bytes'] / kv['f16_bytes']:7.1f}"
-            f"  {hit:6.2f}  {miss:6.2f}"
+            f"  {hit[0]:6.2f}  {miss[0]:6.2f}"
         )
         chat += answer + "\n\n"
 

@@ -16,7 +16,9 @@ import statistics
 import subprocess
 import tempfile
 import time
-import urllib.request
+import urllib.parse
+
+from completions import call, complete
 
 QUOTED, ASKED = 24, 3  # words of a question, and of its answer
 
@@ -32,31 +34,13 @@ class Server:
             if self.process.poll() is not None:
                 raise SystemExit(log.read_text())
             time.sleep(0.1)
-        self.url = re.search(r"listening (http://\S+)", log.read_text())[1]
-
-    def call(self, path, body=None):
-        return urllib.request.urlopen(urllib.request.Request(
-            self.url + path, json.dumps(body).encode() if body else None, {"Content-Type": "application/json"}))
-
-    def complete(self, prompt, tokens):
-        """Returns the text, the seconds to the first token, and the usage."""
-        body = {"prompt": prompt, "max_tokens": tokens, "temperature": 0, "stream": True,
-                "stream_options": {"include_usage": True}}
-        began, text, first, usage = time.monotonic(), "", None, None
-        for line in self.call("/v1/completions", body):
-            if line.startswith(b"data: {"):
-                event = json.loads(line[6:])
-                usage = event.get("usage") or usage
-                for choice in event["choices"]:
-                    first = first or time.monotonic() - began
-                    text += choice["text"]
-        return text, first, usage
+        self.url = urllib.parse.urlsplit(re.search(r"listening (http://\S+)", log.read_text())[1])
 
     def tokens(self, text):
-        return json.load(self.call("/tokenize", {"prompt": text}))["tokens"]
+        return json.load(call(self.url, "POST", "/tokenize", json.dumps({"prompt": text})))["tokens"]
 
     def cached_bytes(self):
-        return json.load(self.call("/v1/cache"))["bytes"]
+        return json.load(call(self.url, "GET", "/v1/cache"))["bytes"]
 
 
 def document_of(server, words, tokens):
@@ -74,8 +58,8 @@ def ask_all(server, document, questions):
     for begin in questions:
         quoted = " ".join(document[begin:begin + QUOTED])
         expected = document[begin + QUOTED:begin + QUOTED + ASKED]
-        text, first, usage = server.complete(" ".join(document) + "\n\n" + quoted, 4 * ASKED)
-        times.append(first)
+        text, seconds, usage = complete(server.url, " ".join(document) + "\n\n" + quoted, 4 * ASKED)
+        times.append(seconds[0])
         if text.split()[:ASKED] == expected:
             right.add(begin)
     return right, times, usage
@@ -101,7 +85,7 @@ def main():
                 document = document_of(server, words, args.tokens)
                 places = range(len(document) - QUOTED - ASKED)
                 questions = random.Random(1).sample(places, args.questions)
-                _, alone, _ = server.complete(" ".join(document), 1)
+                _, alone, _ = complete(server.url, " ".join(document), 1)
                 cached = server.cached_bytes()
                 right, times, usage = ask_all(server, document, questions)
                 after = server.cached_bytes()
@@ -111,7 +95,7 @@ def main():
         reference = right if reference is None else reference
         times.sort()
         found = usage["prompt_tokens_details"]["cached_tokens"]
-        print(f"| {preset} | {cached}, {after} | {alone:.2f} "
+        print(f"| {preset} | {cached}, {after} | {alone[0]:.2f} "
               f"| {statistics.median(times):.3f}, {times[len(times) * 9 // 10]:.3f} "
               f"| {found} of {usage['prompt_tokens']} | {len(right)} "
               f"| {len(reference - right)} | {len(right - reference)} |", flush=True)

@@ -8,43 +8,12 @@ streamed twice: while nothing else happens, and while the blocks of a new prompt
 """
 
 import argparse
-import http.client
 import json
 import statistics
 import time
 import urllib.parse
 
-
-def call(url, method, path, body=None):
-    connection = http.client.HTTPConnection(url.hostname, url.port, timeout=600)
-    connection.request(method, path, body, {"Content-Type": "application/json"})
-    response = connection.getresponse()
-    if response.status != 200:
-        raise SystemExit(response.read().decode())
-    return response
-
-
-def complete(url, prompt, tokens):
-    """Returns: the text, the seconds of each token since the request, and the usage."""
-    body = {
-        "prompt": prompt,
-        "max_tokens": tokens,
-        "temperature": 0,
-        "ignore_eos": True,
-        "stream": True,
-        "stream_options": {"include_usage": True},
-    }
-    began = time.monotonic()
-    text, times, usage = "", [], None
-    for line in call(url, "POST", "/v1/completions", json.dumps(body)):
-        if not line.startswith(b"data: {"):
-            continue
-        event = json.loads(line[6:])
-        usage = event.get("usage") or usage
-        for choice in event["choices"]:
-            times.append(time.monotonic() - began)
-            text += choice["text"]
-    return text, times, usage
+from completions import call, complete
 
 
 def cache(url):
@@ -64,11 +33,11 @@ def wait_until_idle(url):
 
 def measure_chat(url, text):
     first, question = text[:-300], text[-300:]
-    answer, times, usage = complete(url, first, 16)
+    answer, times, usage = complete(url, first, 16, ignore_eos=True)
     before = cache(url)["bytes"]
     idle = wait_until_idle(url)
     after = cache(url)["bytes"]
-    _, later, found = complete(url, first + answer + question, 16)
+    _, later, found = complete(url, first + answer + question, 16, ignore_eos=True)
     wait_until_idle(url)
     call(url, "POST", "/v1/cache/flush")
     time.sleep(0.5)
@@ -105,9 +74,9 @@ def main():
     for row in rows:
         print("  ".join(f"{value:{len(name)}.2f}" for name, value in row.items()))
     print("medians: " + ", ".join(f"{n} {statistics.median(r[n] for r in rows):.2f}" for n in rows[0]))
-    _, alone, _ = complete(args.url, "Once upon a time", 200)
-    complete(args.url, pieces[args.chats + 1], 1)
-    _, beside, _ = complete(args.url, "Once upon a time", 200)
+    _, alone, _ = complete(args.url, "Once upon a time", 200, ignore_eos=True)
+    complete(args.url, pieces[args.chats + 1], 1, ignore_eos=True)
+    _, beside, _ = complete(args.url, "Once upon a time", 200, ignore_eos=True)
     print(f"tokens of an answer, alone: {gaps(alone)}; beside replays: {gaps(beside)}")
 
 
