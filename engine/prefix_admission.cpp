@@ -72,19 +72,32 @@ Candidate PrefixAdmission::candidate_of(size_t i, Sequences sequences) const {
   } else if (prefixes_.enabled() && waiting != nullptr && sequence.uses_prefix_cache()) {
     KvMatch& match = waiting->match;
     match = prefixes_.match(cache_prompt(sequence), sequence.max_cached_tokens(), match);
-    candidate.stored = prefixes_.tokens_of(match);
-    sequence.set_matched(candidate.stored);
-    candidate.kv.low_tokens = match.low_blocks * prefixes_.block_tokens();
-    if (sequence.kv_policy().replays()) {
-      candidate.kv.sections.compressed = candidate.stored;
-    } else {
-      candidate.kv.sections = prefixes_.sections_of(match);
+    set_match(sequence, match, candidate);
+    // Short blocks take their pages twice, so a sequence that fits the arena may not fit with them.
+    const int64_t taken = candidate.kv.swap_in_pages + candidate.locked +
+                          candidate.kv.growth_to(candidate.stored, candidate.tokens);
+    if (match.short_blocks > 0 && taken > kv_.accounting().available_pages()) {
+      match = prefixes_.whole_blocks_of(match);
+      set_match(sequence, match, candidate);
     }
-    candidate.matched = match.pages;
-    candidate.locked = prefixes_.unlocked_pages(match);
-    candidate.head_start = head_start_of(candidate.stored);
   }
   return candidate;
+}
+
+void PrefixAdmission::set_match(Sequence& sequence, const KvMatch& match,
+                                Candidate& candidate) const {
+  candidate.stored = prefixes_.tokens_of(match);
+  sequence.set_matched(candidate.stored);
+  candidate.kv.low_tokens = match.low_blocks * prefixes_.block_tokens();
+  candidate.kv.swap_in_pages = match.short_pages;
+  if (sequence.kv_policy().replays()) {
+    candidate.kv.sections.compressed = prefixes_.whole_tokens_of(match);
+  } else {
+    candidate.kv.sections = prefixes_.sections_of(match);
+  }
+  candidate.matched = match.pages;
+  candidate.locked = prefixes_.unlocked_pages(match);
+  candidate.head_start = head_start_of(candidate.stored);
 }
 
 // Sets Candidate::unlocked. Sequences lose their slots from the end, so each returns the cached
@@ -138,8 +151,8 @@ void PrefixAdmission::find_prefix_in_progress(size_t i, Sequences sequences) {
   }
 }
 
-// Attaches all matches before any swap-in, because a swap-in takes pages and may evict matched
-// blocks.
+// Attaches all matches before any swap-in or copy of short blocks, because these take pages and may
+// evict matched blocks.
 PrefixAdmission::Admitted PrefixAdmission::admit(const StepPlan& plan, Sequences sequences,
                                                  PrefixCache::Time now) {
   Admitted counts;
@@ -167,6 +180,8 @@ PrefixAdmission::Admitted PrefixAdmission::admit(const StepPlan& plan, Sequences
     Sequence& sequence = *sequences[static_cast<size_t>(admitted)];
     if (const Sequence::SwappedOut* swapped = sequence.swapped_out()) {
       sequence.admit(kv_.swap_in(swapped->kv), now);
+    } else {
+      prefixes_.own_short_blocks(sequence.running()->slot);
     }
   }
   return counts;
@@ -222,6 +237,8 @@ void PrefixAdmission::insert_stored(Sequence& sequence, const KvSlot& slot, bool
   }
   prefixes_.insert(slot, cache_prompt(sequence),
                    std::min(sequence.stored(), sequence.max_inserted_tokens()), replace_coarser);
+  prefixes_.insert_short_blocks(slot, cache_prompt(sequence),
+                                std::min(sequence.stored(), sequence.max_inserted_tokens()));
   if (sequence.complete() && sequence.cache().pin) {
     const int64_t quota = sequence.tenant().pin_tokens;
     prefixes_.pin(slot, {now + sequence.cache().ttl, sequence.tenant().id, quota});

@@ -49,12 +49,14 @@ class PrefixAdmission {
  private:
   Candidate candidate_of(size_t i, Sequences sequences) const;
   KvDemand demand_of(const Sequence& sequence) const;
+  void set_match(Sequence& sequence, const KvMatch& match, Candidate& candidate) const;
   void find_prefix_in_progress(size_t i, Sequences sequences);
   void count_unlocked(Sequences sequences);
   KvPrompt cache_prompt(Sequence& sequence) const {
     KvPrompt prompt = sequence.cache_prompt(prefixes_.block_tokens());
     prompt.section_pages = kv_.planning().section_pages(sequence.kv_policy());
     prompt.accepts_sections = sequence.accepts_sections();
+    prompt.copies_short_blocks = !sequence.kv_policy().is_private();
     prompt.max_coarse = sequence.shareable() > 0 ? sequence.shareable() : prompt.max_coarse;
     return prompt;
   }

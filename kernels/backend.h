@@ -78,6 +78,7 @@ struct Backend {
   void (*kv_swap_in)(const KvSnapshotArgs&, Stream);
   void (*kv_share)(const KvShareArgs&, Stream);
   void (*kv_attach)(const KvAttachArgs&, Stream);
+  void (*kv_own)(const KvOwnArgs&, Stream);
   void (*kv_evict)(const KvEvictArgs&, Stream);
   void (*kv_demote)(const KvDemoteArgs&, Stream);
   void (*kv_store)(const KvStoreArgs&, Stream);

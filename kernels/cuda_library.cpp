@@ -59,6 +59,7 @@ std::string missing_ops(const Backend& backend) {
   look("kv_swap_in", backend.kv_swap_in != nullptr);
   look("kv_share", backend.kv_share != nullptr);
   look("kv_attach", backend.kv_attach != nullptr);
+  look("kv_own", backend.kv_own != nullptr);
   look("kv_evict", backend.kv_evict != nullptr);
   look("kv_demote", backend.kv_demote != nullptr);
   look("kv_store", backend.kv_store != nullptr);

@@ -25,7 +25,7 @@ CudaLibrary open_cuda_library();
 
 // Entry point of the library: the symbol kCudaEntry. Increase kCudaAbi with every change of the
 // interface between the program and the library.
-inline constexpr int32_t kCudaAbi = 7;
+inline constexpr int32_t kCudaAbi = 8;
 inline constexpr const char* kCudaEntry = "tessera_cuda_open";
 using OpenCuda = void(int32_t abi, CudaLibrary& library);
 

@@ -5,12 +5,12 @@
 
 #include "kernels/kv/key_bounds.h"
 #include "kernels/kv/whole_layers.h"
+#include "kernels/op_cost_units.h"
 
 namespace tessera {
 namespace {
 
 constexpr int64_t kFloat = sizeof(float);
-constexpr int64_t kId = sizeof(int32_t);  // bytes of a token id, a position or a page id
 
 template <class T>
 int64_t matrix_bytes(const MatrixView<T>& matrix) {
@@ -20,10 +20,6 @@ int64_t matrix_bytes(const MatrixView<T>& matrix) {
 template <class T>
 int64_t elements(const MatrixView<T>& matrix) {
   return matrix.rows * matrix.cols;
-}
-
-int64_t heads_of(const KvPagesView& pages) {  // KV heads of all layers
-  return int64_t{pages.layers} * pages.kv_heads;
 }
 
 }  // namespace
@@ -191,64 +187,6 @@ OpCost op_cost(const KvSnapshotArgs& args) {
              token_scores * int64_t{sizeof(KvTokenScore)};
   }
   return {.read_bytes = bytes, .written_bytes = bytes, .flops = 0};
-}
-
-// Page ids are copied, and owner counts incremented.
-OpCost op_cost(const KvShareArgs& args) {
-  int64_t shared = 0;
-  for (const KvShare& share : args.shares) {
-    shared += heads_of(args.pool.pages) * args.pool.prefix_block_pages_of(share.tier);
-  }
-  return {.read_bytes = 2 * shared * kId, .written_bytes = 2 * shared * kId, .flops = 0};
-}
-
-// Like kv_share, and token scores are written.
-OpCost op_cost(const KvAttachArgs& args) {
-  const KvPagesView& pages = args.pool.pages;
-  const int64_t prefix_block_token_scores =
-      pages.scores_all_tokens() ? args.pool.prefix_block_tokens : 0;
-  int64_t shared = 0;
-  int64_t token_scores = 0;
-  for (const KvAttachment& attachment : args.attachments) {
-    for (const PrefixBlock& prefix_block : attachment.prefix_blocks) {
-      shared += heads_of(pages) * args.pool.prefix_block_pages_of(prefix_block.tier);
-      token_scores += heads_of(pages) * prefix_block_token_scores;
-    }
-  }
-  return {.read_bytes = 2 * shared * kId,
-          .written_bytes = 2 * shared * kId + token_scores * int64_t{sizeof(KvTokenScore)},
-          .flops = 0};
-}
-
-// Like released pages of kv_resize.
-OpCost op_cost(const KvEvictArgs& args) {
-  int64_t returned = 0;
-  for (const int32_t handle : args.handles) {
-    const int32_t* first = args.pool.prefix_block_table(handle, 0);
-    const int64_t entries = heads_of(args.pool.pages) * args.pool.prefix_block_pages;
-    returned += entries - std::count(first, first + entries, kNoPage);
-  }
-  return {.read_bytes = 2 * returned * kId, .written_bytes = 3 * returned * kId, .flops = 0};
-}
-
-// Reads every token in its old format and writes it in the new one; returns the pages that become
-// empty.
-OpCost op_cost(const KvDemoteArgs& args) {
-  const KvPool& pool = args.pool;
-  OpCost of_head;
-  for (const PrefixBlock& prefix_block : args.prefix_blocks) {
-    const int64_t returned =
-        pool.prefix_block_pages_of(prefix_block.tier) - pool.prefix_block_pages_of(args.tier);
-    of_head.read_bytes +=
-        pool.prefix_block_tokens * kv_token_bytes(pool.pages.layouts[prefix_block.tier]) +
-        2 * returned * kId;
-    of_head.written_bytes +=
-        pool.prefix_block_tokens * kv_token_bytes(pool.pages.layouts[args.tier]) +
-        3 * returned * kId;
-  }
-  return {.read_bytes = heads_of(pool.pages) * of_head.read_bytes,
-          .written_bytes = heads_of(pool.pages) * of_head.written_bytes,
-          .flops = 0};
 }
 
 // Every token is written unquantised. Tokens of groups that close are encoded too, including those

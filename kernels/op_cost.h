@@ -39,6 +39,7 @@ OpCost op_cost(const KvForkArgs& args);    // likewise, and tokens that do not f
 OpCost op_cost(const KvSnapshotArgs& args);
 OpCost op_cost(const KvShareArgs& args);
 OpCost op_cost(const KvAttachArgs& args);
+OpCost op_cost(const KvOwnArgs& args);
 OpCost op_cost(const KvEvictArgs& args);   // every page is returned to the free list
 OpCost op_cost(const KvDemoteArgs& args);  // prefix blocks as they are before the op
 OpCost op_cost(const KvStoreArgs& args);

@@ -68,7 +68,7 @@ if [ "$part" != tests ]; then
     skip decode_attention_peer "there is no PyTorch here"
   fi
   step ops 600 "$bin/tessera-bench" --device cuda --shapes 8b --budget 0.1 --kv f16,k8v4,k4v2 --json "$out/ops.json" \
-    --ops embed,rms_norm,linear,rope,silu_mul,kv_resize,kv_fork,kv_swap_out,kv_swap_in,kv_share,kv_attach,kv_evict,kv_demote,kv_store,kv_score,kv_compress
+    --ops embed,rms_norm,linear,rope,silu_mul,kv_resize,kv_fork,kv_swap_out,kv_swap_in,kv_share,kv_attach,kv_own,kv_evict,kv_demote,kv_store,kv_score,kv_compress
   step throughput 1500 "$bin/tessera-throughput" --device cuda
   if has transformers; then
     step hf_continuous 900 python3 bench/gpu/hf_continuous.py

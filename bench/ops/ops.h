@@ -19,6 +19,7 @@ Op kv_swap_out_op();
 Op kv_swap_in_op();
 Op kv_share_op();
 Op kv_attach_op();
+Op kv_own_op();
 Op kv_evict_op();
 Op kv_demote_op();
 Op kv_store_op();

@@ -35,8 +35,9 @@ struct KvDemand {
   // True if a policy has compressed the sequence. Its rows then hold different numbers of tokens,
   // and planning has only an upper bound of the pages for their next groups.
   bool uneven = false;
-  int32_t low_tokens = 0;     // first tokens, from demoted prefix blocks, in the low tier
-  int64_t swap_in_pages = 0;  // pages that it takes with its slot, if it is swapped out
+  int32_t low_tokens = 0;  // first tokens, from demoted prefix blocks, in the low tier
+  // Pages that it takes with its slot: if it is swapped out, or for its copies of short blocks.
+  int64_t swap_in_pages = 0;
   // True if compression may need one page for each page-table row before it frees any
   // (KvCompressArgs).
   // This applies to steps that reach the end of the prompt or, after it, close a group.

@@ -147,6 +147,11 @@ absl::StatusOr<KvArenaShape> shape_without_pages(const KvCacheOptions& options) 
     shape.prefix_block_tokens = prefix_block_tokens(layouts);
   }
   TESSERA_RETURN_IF_ERROR(add_sections(options, shape));
+  // Blocks of the ladder's formats are demoted as a whole; kv_demote knows no short ones.
+  if (shape.prefix_block_tokens > kKvGroup && !shape.section_blocks.empty() &&
+      options.ladder.empty()) {
+    shape.short_block_tokens = kKvGroup;
+  }
   if (options.prefix_cache) {
     shape.prefix_block_host_bytes = PrefixCache::block_bytes(shape.prefix_block_tokens);
   }

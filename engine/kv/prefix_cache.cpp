@@ -9,6 +9,16 @@ namespace tessera {
 
 using Node = PrefixTree::Node;
 
+namespace {
+
+int32_t most_blocks_of_path(const KvArenaShape& shape) {
+  const int32_t short_blocks =
+      shape.short_block_tokens > 0 ? shape.prefix_block_tokens / shape.short_block_tokens : 0;
+  return shape.context / shape.prefix_block_tokens + 1 + short_blocks;
+}
+
+}  // namespace
+
 std::vector<PrefixCache::Level> PrefixCache::levels_of(const KvArenaShape& shape) {
   std::vector<Level> levels;
   for (size_t tier = 0; tier < shape.formats.size(); ++tier) {
@@ -33,6 +43,11 @@ PrefixTree::Shape PrefixCache::tree_shape(const KvArenaShape& shape) {
                                   ? of.row_pages
                                   : shape.prefix_block_tokens / shape.layout(of.tier).capacity;
     tree.prefix_block_pages[level] = shape.slot_rows() * row_pages;
+    if (of.row_pages == 0 && shape.has_short_blocks(of.tier)) {
+      tree.short_block_tokens = shape.short_block_tokens;
+      tree.short_block_pages[level] =
+          shape.slot_rows() * (shape.short_block_tokens / shape.layout(of.tier).capacity);
+    }
   }
   return tree;
 }
@@ -47,7 +62,7 @@ PrefixCache::PrefixCache(KvArena& arena, std::span<const uint8_t> ladder, const 
       seen_(kSeenPathsPerBlock * arena.shape().prefix_blocks()),
       holders_(static_cast<size_t>(arena.shape().slots)),
       scratch_(demote_scratch),
-      outliner_(tree_, arena.shape().context / arena.shape().prefix_block_tokens + 1) {
+      outliner_(tree_, most_blocks_of_path(arena.shape())) {
   const auto levels = static_cast<uint8_t>(levels_.size());
   for (uint8_t level = 0; level < levels; ++level) {
     tree_.root("", level);
@@ -63,8 +78,7 @@ PrefixCache::PrefixCache(KvArena& arena, std::span<const uint8_t> ladder, const 
       }
     }
   }
-  const auto context_blocks =
-      static_cast<size_t>(arena.shape().context / prefix_block_tokens() + 1);
+  const auto context_blocks = static_cast<size_t>(most_blocks_of_path(arena.shape()));
   releases_.resize(static_cast<size_t>(arena.shape().prefix_blocks()));
   released_.reserve(releases_.size());
   blocks_.reserve(std::max(kBatch, context_blocks));
@@ -99,7 +113,8 @@ PrefixTree::Node PrefixCache::add(Node parent, std::span<const int32_t> tokens, 
                                   const Holder& holder) {
   const Node node = tree_.insert(parent, tokens, hash, holder.own_level, holder.grade);
   if (events_ != nullptr) {
-    if (parent < 0 && parent != reported_root_) {
+    const bool names_none = parent < 0 && parent != reported_root_;
+    if (names_none || tree_.is_short(node)) {
       events_->stored_unnamed(node);
     } else {
       events_->stored(node, parent, tokens);
@@ -117,8 +132,10 @@ void PrefixCache::erase(Node leaf) {
 
 // ---- match
 
-KvMatch PrefixCache::match(const KvPrompt& prompt, int32_t blocks, const KvMatch& known) const {
-  KvMatch match = known.version == tree_.version() + 1 ? known : KvMatch{};
+KvMatch PrefixCache::match(const KvPrompt& prompt, int32_t tokens, const KvMatch& known) const {
+  const bool up_to_date = known.version == tree_.version() + 1;
+  KvMatch match = up_to_date ? whole_blocks_of(known) : KvMatch{};
+  const int32_t blocks = tokens / prefix_block_tokens();
   const uint8_t own = level_of(prompt.format, prompt.section_pages);
   uint8_t accept = is_section(own) ? own : std::max(own, level_of(prompt.accept));
   if (prompt.accepts_sections && has_section_step() && own == whole_level_) {
@@ -151,38 +168,46 @@ KvMatch PrefixCache::match(const KvPrompt& prompt, int32_t blocks, const KvMatch
     match.pages += tree_.prefix_block_pages(level);
     ++match.blocks;
   }
+  match_short_blocks(prompt, tokens, match);
   match.version = tree_.version() + 1;
   return match;
 }
 
 int64_t PrefixCache::unlocked_pages(const KvMatch& match) const {
   int64_t pages = 0;
-  for (Node node = match.blocks > 0 ? match.node : -1; node >= 0 && tree_.locks(node) == 0;
-       node = tree_.parent(node)) {
-    pages += tree_.prefix_block_pages(tree_.level(node));
+  for (Node node = match.node; node >= 0 && tree_.locks(node) == 0; node = tree_.parent(node)) {
+    pages += tree_.pages_of(node);
   }
   return pages;
 }
 
+PrefixBlock PrefixCache::block_of(Node node) const {
+  return {.handle = node,
+          .tier = tier_of(tree_.level(node)),
+          .section = is_section(tree_.level(node)),
+          .short_tokens = tree_.is_short(node) ? tree_.short_block_tokens() : 0};
+}
+
 void PrefixCache::attach(int32_t slot, KvTiers tiers, int32_t section_pages, const KvMatch& match) {
   Holder& holder = at(slot);
-  TESSERA_CHECK(holder.blocks == 0, "a slot that holds a path already");
+  TESSERA_CHECK(holder.node == PrefixTree::kNone, "a slot that holds a path already");
   holder.own_level = level_of(arena_.shape().formats[tiers.high], section_pages);
   holder.grade = std::max(holder.own_level, match.grade);
-  if (match.blocks == 0) {
+  if (match.blocks + match.short_blocks == 0) {
     return;
   }
   TESSERA_CHECK(match.version == tree_.version() + 1, "a match that is out of date");
   tree_.lock(match.node);
   holder.node = match.node;
   holder.blocks = match.blocks;
+  holder.short_blocks = match.short_blocks;
   holder.low_blocks = match.low_blocks;
   holder.section_blocks = match.section_blocks;
   holder.low_level = match.low_blocks > 0 ? level_of(match.low) : holder.own_level;
-  blocks_.resize(static_cast<size_t>(match.blocks));
+  blocks_.resize(static_cast<size_t>(match.blocks + match.short_blocks));
   Node node = match.node;
   for (auto block = blocks_.rbegin(); block != blocks_.rend(); ++block, node = tree_.parent(node)) {
-    *block = {node, tier_of(tree_.level(node)), is_section(tree_.level(node))};
+    *block = block_of(node);
   }
   const KvAttachment attachments[] = {{slot, tiers, blocks_}};
   backend_.kv_attach({arena_.pool(), attachments}, stream_);
@@ -207,7 +232,7 @@ int64_t PrefixCache::insert(int32_t slot, const KvPrompt& prompt, const Insertio
     } else if (is_replaceable(node, holder, insertion.replace_coarser)) {
       const int32_t handles[] = {node};
       backend_.kv_evict({arena_.pool(), handles}, stream_);
-      freed += tree_.prefix_block_pages(tree_.level(node));
+      freed += tree_.pages_of(node);
       if (tree_.level(node) != holder.own_level || tree_.grade(node) != holder.grade) {
         tree_.relabel(node, holder.own_level, holder.grade);
       }
@@ -246,7 +271,8 @@ void PrefixCache::share(int32_t slot, Node node, int32_t stored) {
 void PrefixCache::fork(int32_t source, int32_t target, int32_t tokens) {
   Holder& from = at(source);
   Holder& to = at(target);
-  TESSERA_CHECK(to.blocks == 0, "a slot that holds a path already");
+  TESSERA_CHECK(to.node == PrefixTree::kNone && from.short_blocks == 0,
+                "a slot that holds a path already, or a fork of one that is released next");
   to = from;
   for (; to.blocks > tokens / prefix_block_tokens(); --to.blocks) {
     to.node = tree_.parent(to.node);
@@ -265,7 +291,7 @@ void PrefixCache::fork(int32_t source, int32_t target, int32_t tokens) {
 }
 
 void PrefixCache::release(int32_t slot) {
-  if (at(slot).blocks > 0) {
+  if (at(slot).node != PrefixTree::kNone) {
     tree_.unlock(at(slot).node);
   }
   at(slot) = {};
@@ -296,7 +322,7 @@ int64_t PrefixCache::cached_high_pages(int32_t slot, int32_t from_token) const {
   const int32_t blocks = std::max(0, holder.blocks - before);
   const int32_t sections = from_token == 0 ? holder.section_blocks : 0;
   return (blocks - sections) * tree_.prefix_block_pages(holder.own_level) +
-         sections * section_step_pages();
+         sections * section_step_pages() + attached_short_pages(slot);
 }
 
 int64_t PrefixCache::cached_low_pages(int32_t slot) const {
@@ -306,7 +332,7 @@ int64_t PrefixCache::cached_low_pages(int32_t slot) const {
 int64_t PrefixCache::pages_unlocked_by_release(int32_t slot) {
   int64_t pages = 0;
   int32_t passed_on = 1;
-  for (Node node = at(slot).blocks > 0 ? at(slot).node : -1; node >= 0; node = tree_.parent(node)) {
+  for (Node node = at(slot).node; node >= 0; node = tree_.parent(node)) {
     int32_t& releases = releases_[static_cast<size_t>(node)];
     if (releases == 0) {
       released_.push_back(node);
@@ -315,7 +341,7 @@ int64_t PrefixCache::pages_unlocked_by_release(int32_t slot) {
     if (releases < tree_.locks(node)) {
       break;
     }
-    pages += tree_.prefix_block_pages(tree_.level(node));
+    pages += tree_.pages_of(node);
     passed_on = releases;
   }
   return pages;
@@ -370,7 +396,7 @@ int64_t PrefixCache::evict(int64_t pages) {
     if (node == PrefixTree::kNone) {
       break;
     }
-    gained += tree_.prefix_block_pages(tree_.level(node));
+    gained += tree_.pages_of(node);
     handles_.push_back(node);
     erase(node);
   }
@@ -387,56 +413,6 @@ int64_t PrefixCache::flush() {
     freed += evict(tree_.unlocked_pages());
   }
   return freed;
-}
-
-bool PrefixCache::replaces(const Pin& old, int32_t slot, const PinTerms& terms) const {
-  Node node = at(slot).node;
-  while (node >= 0 && node != old.node) {
-    node = tree_.parent(node);
-  }
-  return node >= 0 && old.owner == terms.owner && old.until <= terms.until;
-}
-
-bool PrefixCache::pin(int32_t slot, const PinTerms& terms, int64_t reserve) {
-  const Holder& holder = at(slot);
-  if (holder.blocks == 0) {
-    return true;
-  }
-  int64_t pages = 0;
-  int64_t blocks = holder.blocks;
-  for (Node node = holder.node; node >= 0; node = tree_.parent(node)) {
-    pages += tree_.prefix_block_pages(tree_.level(node));
-  }
-  int64_t pinned = pages;
-  for (const Pin& pin : pins_) {
-    if (!replaces(pin, slot, terms)) {
-      pinned += pin.pages;
-      blocks += pin.owner == terms.owner ? pin.blocks : 0;
-    }
-  }
-  if (pinned + reserve > arena_.shape().pages ||
-      blocks * prefix_block_tokens() > terms.max_tokens) {
-    return false;
-  }
-  tree_.lock(holder.node);
-  std::erase_if(pins_, [&](const Pin& pin) {
-    const bool replaced = replaces(pin, slot, terms);
-    if (replaced) {
-      tree_.unlock(pin.node);
-    }
-    return replaced;
-  });
-  pins_.push_back({holder.node, terms.until, pages, terms.owner, holder.blocks});
-  return true;
-}
-
-void PrefixCache::unpin(Time now) {
-  std::erase_if(pins_, [&](const Pin& pin) {
-    if (pin.until <= now) {
-      tree_.unlock(pin.node);
-    }
-    return pin.until <= now;
-  });
 }
 
 // ---- statistics
@@ -457,7 +433,7 @@ PrefixCacheStats PrefixCache::stats() const {
 void PrefixCache::outline(PrefixOutline& out) {
   outliner_.begin(out);
   for (const Holder& holder : holders_) {
-    if (holder.blocks > 0) {
+    if (holder.node != PrefixTree::kNone) {
       outliner_.add_path(holder.node);
     }
   }
@@ -474,7 +450,7 @@ void PrefixCache::outline(PrefixOutline& out) {
 void PrefixCache::add_pages(std::span<KvFormatPages> of_formats) const {
   for (size_t level = 0; level < levels_.size(); ++level) {
     const auto l = static_cast<uint8_t>(level);
-    of_formats[tier_of(l)].shared += tree_.blocks_of(l) * tree_.prefix_block_pages(l);
+    of_formats[tier_of(l)].shared += tree_.pages_of_level(l);
   }
 }
 
@@ -486,11 +462,12 @@ void PrefixCache::check_integrity() const {
   }
   for (const Holder& holder : holders_) {
     int32_t blocks = 0;
-    for (Node node = holder.blocks > 0 ? holder.node : -1; node >= 0; node = tree_.parent(node)) {
+    for (Node node = holder.node; node >= 0; node = tree_.parent(node)) {
       TESSERA_CHECK(tree_.locks(node) > 0, "a slot's path that it has not locked");
       ++blocks;
     }
-    TESSERA_CHECK(blocks == holder.blocks, "a slot's path length differs from its count");
+    TESSERA_CHECK(blocks == holder.blocks + holder.short_blocks,
+                  "a slot's path length differs from its count");
   }
 }
 

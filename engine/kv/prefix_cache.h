@@ -30,6 +30,8 @@ struct KvPrompt {
   int32_t section_pages = 0;
   // True: the sequence stores whole blocks and also reads compressed sections (section step).
   bool accepts_sections = false;
+  // True: it may begin with short blocks behind the last whole one, as its own copies.
+  bool copies_short_blocks = false;
   // Tokens behind these are read in the sequence's own form only. Samples of a request fork the
   // first ones, which takes whole rows behind them.
   int32_t max_coarse = std::numeric_limits<int32_t>::max();
@@ -38,12 +40,14 @@ struct KvPrompt {
 // The longest cached path of a sequence's tokens.
 struct KvMatch {
   PrefixTree::Node node = PrefixTree::kNone;  // the last block's node
-  int32_t blocks = 0;
+  int32_t blocks = 0;                         // whole ones
   int32_t low_blocks = 0;  // blocks in the format `low`, which is not the sequence's own format
   KvFormat low;
   int32_t section_blocks = 0;  // compressed sections among whole blocks of the sequence's format
   uint8_t grade = 0;           // the coarsest grade of all blocks
   int64_t pages = 0;           // of all blocks
+  int32_t short_blocks = 0;    // behind the whole ones
+  int64_t short_pages = 0;     // of these; the sequence takes as many for its copies
   uint64_t version = 0;        // PrefixTree::version() + 1; 0: no lookup was made
 };
 
@@ -61,6 +65,11 @@ struct PrefixCacheStats {
 
 // Prefixes that sequences share: the radix tree and the pages of its prefix blocks. Part of
 // KvCache, which handles slots and policies. Here a slot is only the holder of a path.
+//
+// Blocks of hundreds of tokens leave a long rest behind the last whole one. Where the arena has
+// short blocks, sequences leave this rest in the cache when they are released. A sequence that
+// begins with short blocks gets its own copies of their pages, because it will store the rest of
+// the whole block behind them, and a section may then be compressed.
 //
 // When pages run out, the least recently used unlocked blocks are first demoted one step down the
 // ladder. They are evicted when no step is left. Sequences never write to the pages of a block.
@@ -94,17 +103,28 @@ class PrefixCache {
   // See SeenPaths::record. flush() forgets all recorded paths.
   int32_t record(std::span<const uint64_t> paths) { return seen_.record(paths); }
 
-  // Returns: the longest cached path of `prompt`, at most `blocks` blocks. All its blocks have a
+  // Returns: the longest cached path of `prompt`, at most `tokens` tokens. All its blocks have a
   // grade that the sequence accepts. At most one format besides the sequence's own is used.
   // `known` is an earlier result for the same sequence. If it is not out of date, the search goes
   // on from there.
-  KvMatch match(const KvPrompt& prompt, int32_t blocks, const KvMatch& known) const;
+  KvMatch match(const KvPrompt& prompt, int32_t tokens, const KvMatch& known) const;
+  int32_t tokens_of(const KvMatch& match) const {
+    return match.blocks * tree_.prefix_block_tokens() +
+           match.short_blocks * tree_.short_block_tokens();
+  }
+  // Returns: the match without its short blocks, which takes no pages for copies.
+  KvMatch whole_blocks_of(const KvMatch& match) const;
   // Pages of the match that unlocked_pages() counts now, and no longer after attach().
   int64_t unlocked_pages(const KvMatch& match) const;
 
   // Lets an empty slot begin with the matched blocks, and locks them. section_pages: see KvPrompt.
-  // Requires: the tree's version has not changed since `match` was made.
+  // Requires: the tree's version has not changed since `match` was made. If the match has short
+  // blocks, own_short_blocks() is the next call for the slot.
   void attach(int32_t slot, KvTiers tiers, int32_t section_pages, const KvMatch& match);
+  int64_t attached_short_pages(int32_t slot) const;
+  // Copies the pages of the slot's short blocks, and unlocks these blocks.
+  // Requires: attached_short_pages() free pages.
+  void own_short_blocks(int32_t slot);
   // Inserts the slot's blocks behind those that it holds already, up to `blocks` blocks of the
   // prompt. The slot's rows hold the closed ones of `stored` tokens. If a block is in the tree
   // already, there are two cases:
@@ -121,6 +141,18 @@ class PrefixCache {
     bool replace_coarser = false;
   };
   int64_t insert(int32_t slot, const KvPrompt& prompt, const Insertion& insertion);
+  // Inserts short blocks behind the slot's whole ones, up to `insertion.tokens` tokens, and fewer
+  // than a whole block has. They replace unlocked ones, unless those are of a finer grade. The
+  // first block that they do not replace ends it.
+  // Returns: pages of the replaced blocks, which are free now.
+  // Requires: the slot is released next; its rows hold the closed ones of `stored` tokens, as
+  // kv_store wrote them behind the whole blocks.
+  struct ShortInsertion {
+    int32_t tokens = 0;
+    int32_t stored = 0;
+  };
+  int64_t insert_short_blocks(int32_t slot, const KvPrompt& prompt,
+                              const ShortInsertion& insertion);
   // The target becomes holder of the source's path, as far as its first `tokens` tokens reach. If
   // these tokens have closed groups behind the last common block, both slots stop inserting,
   // because two slots cannot own the pages of one block.
@@ -203,7 +235,8 @@ class PrefixCache {
   // The path that a slot holds.
   struct Holder {
     PrefixTree::Node node = PrefixTree::kNone;  // last block; locked by the slot
-    int32_t blocks = 0;
+    int32_t blocks = 0;                         // whole ones
+    int32_t short_blocks = 0;                   // behind these, until they are copied
     int32_t low_blocks = 0;
     int32_t section_blocks = 0;  // in section_level_, with own_level a whole format
     uint8_t low_level = 0;
@@ -216,13 +249,26 @@ class PrefixCache {
     Time until;
     int64_t pages;
     int32_t owner;
-    int32_t blocks;
+    int64_t tokens;
   };
   bool replaces(const Pin& old, int32_t slot, const PinTerms& terms) const;
 
   const Holder& at(int32_t slot) const { return holders_[static_cast<size_t>(slot)]; }
   Holder& at(int32_t slot) { return holders_[static_cast<size_t>(slot)]; }
   uint8_t level_of(KvFormat format, int32_t section_pages = 0) const;
+  // The level of whole formats that has the holder's own format.
+  uint8_t whole_level_of(const Holder& holder) const {
+    return level_of(arena_.shape().formats[tier_of(holder.own_level)]);
+  }
+  int64_t tokens_of(const Holder& holder) const {
+    return int64_t{holder.blocks} * tree_.prefix_block_tokens() +
+           int64_t{holder.short_blocks} * tree_.short_block_tokens();
+  }
+  // Tokens of a short block number `index` behind `blocks` whole ones.
+  std::span<const int32_t> short_block(std::span<const int32_t> tokens, int32_t blocks,
+                                       int32_t index) const;
+  void match_short_blocks(const KvPrompt& prompt, int32_t tokens, KvMatch& match) const;
+  PrefixBlock block_of(PrefixTree::Node node) const;
   std::span<const int32_t> block(std::span<const int32_t> tokens, int32_t index) const;
   bool is_replaceable(PrefixTree::Node node, const Holder& holder, bool replace_coarser) const;
   void share(int32_t slot, PrefixTree::Node node, int32_t stored);

@@ -28,6 +28,8 @@ PrefixTree::PrefixTree(const Shape& shape)
       buckets_(bucket_count(shape.blocks), kNone) {
   TESSERA_CHECK(shape.blocks >= 0 && shape.prefix_block_tokens > 0,
                 "a prefix block has at least one token");
+  TESSERA_CHECK(shape.short_block_tokens < shape.prefix_block_tokens,
+                "a short block is shorter than a whole one");
   free_.reserve(entries_.size());
   for (Node node = shape.blocks; node > 0; --node) {
     free_.push_back(node - 1);
@@ -51,8 +53,10 @@ uint64_t PrefixTree::hash(std::span<const int32_t> tokens) {
 }
 
 std::span<const int32_t> PrefixTree::tokens(Node node) const {
-  const auto length = static_cast<size_t>(shape_.prefix_block_tokens);
-  return std::span(tokens_).subspan(static_cast<size_t>(node) * length, length);
+  const auto room = static_cast<size_t>(shape_.prefix_block_tokens);
+  const auto length =
+      static_cast<size_t>(is_short(node) ? shape_.short_block_tokens : shape_.prefix_block_tokens);
+  return std::span(tokens_).subspan(static_cast<size_t>(node) * room, length);
 }
 
 size_t PrefixTree::bucket(Node parent, uint64_t hash) const {
@@ -79,8 +83,9 @@ PrefixTree::Node PrefixTree::root(std::string_view salt, uint8_t format) {
 PrefixTree::Node PrefixTree::child(Node parent, std::span<const int32_t> tokens,
                                    uint64_t hash) const {
   for (Node node = buckets_[bucket(parent, hash)]; node != kNone; node = at(node).next_in_bucket) {
+    const std::span<const int32_t> other = this->tokens(node);
     if (at(node).parent == parent && at(node).hash == hash &&
-        std::equal(tokens.begin(), tokens.end(), this->tokens(node).begin())) {
+        std::equal(tokens.begin(), tokens.end(), other.begin(), other.end())) {
       return node;
     }
   }
@@ -89,7 +94,10 @@ PrefixTree::Node PrefixTree::child(Node parent, std::span<const int32_t> tokens,
 
 PrefixTree::Node PrefixTree::insert(Node parent, std::span<const int32_t> tokens, uint64_t hash,
                                     uint8_t level, uint8_t grade) {
-  TESSERA_CHECK(std::ssize(tokens) == shape_.prefix_block_tokens, "a node is one block of tokens");
+  const bool is_short = std::ssize(tokens) == shape_.short_block_tokens;
+  TESSERA_CHECK(is_short || std::ssize(tokens) == shape_.prefix_block_tokens,
+                "a node is one block of tokens");
+  TESSERA_CHECK(is_short || parent < 0 || !at(parent).is_short, "a whole block behind a short one");
   TESSERA_CHECK(!free_.empty(), "more nodes than blocks");
   TESSERA_CHECK(parent < 0 || (at(parent).live && at(parent).locks > 0),
                 "a parent that the caller has not locked");
@@ -107,14 +115,15 @@ PrefixTree::Node PrefixTree::insert(Node parent, std::span<const int32_t> tokens
            .of_level = {},
            .level = level,
            .grade = grade,
+           .is_short = is_short,
            .live = true};
   first = node;
   std::copy(tokens.begin(), tokens.end(),
             tokens_.begin() + node * int64_t{shape_.prefix_block_tokens});
   ++(parent < 0 ? root_at(parent).children : at(parent).children);
   ++size_;
-  ++levels_[level].blocks;
-  pages_ += prefix_block_pages(level);
+  levels_[level].pages += pages_of(node);
+  pages_ += pages_of(node);
   return node;
 }
 
@@ -137,13 +146,13 @@ void PrefixTree::remove(List& list, Node node) {
 void PrefixTree::add_to_lru(Node node) {
   append<&Entry::recent>(recent_, node);
   append<&Entry::of_level>(levels_[at(node).level].unlocked, node);
-  unlocked_pages_ += prefix_block_pages(at(node).level);
+  unlocked_pages_ += pages_of(node);
 }
 
 void PrefixTree::remove_from_lru(Node node) {
   remove<&Entry::recent>(recent_, node);
   remove<&Entry::of_level>(levels_[at(node).level].unlocked, node);
-  unlocked_pages_ -= prefix_block_pages(at(node).level);
+  unlocked_pages_ -= pages_of(node);
 }
 
 void PrefixTree::lock(Node node) {
@@ -192,8 +201,8 @@ void PrefixTree::erase(Node leaf) {
     roots_.erase(entry.parent);
   }
   --size_;
-  --levels_[entry.level].blocks;
-  pages_ -= prefix_block_pages(entry.level);
+  levels_[entry.level].pages -= pages_of(leaf);
+  pages_ -= pages_of(leaf);
   entry.live = false;
   free_.push_back(leaf);
   ++version_;
@@ -203,9 +212,9 @@ void PrefixTree::relabel(Node node, uint8_t level, uint8_t grade) {
   TESSERA_CHECK(at(node).live && grade >= level, "relabel with an invalid node or grade");
   Entry& entry = at(node);
   if (entry.level != level) {
-    --levels_[entry.level].blocks;
-    ++levels_[level].blocks;
-    const int64_t more = prefix_block_pages(level) - prefix_block_pages(entry.level);
+    levels_[entry.level].pages -= pages_of(node);
+    levels_[level].pages += pages_of(node, level);
+    const int64_t more = pages_of(node, level) - pages_of(node);
     pages_ += more;
     if (entry.locks == 0) {
       unlocked_pages_ += more;
@@ -230,8 +239,8 @@ void PrefixTree::check_integrity() const {
       continue;
     }
     ++live;
-    all_pages += prefix_block_pages(entry.level);
-    unlocked += entry.locks == 0 ? prefix_block_pages(entry.level) : 0;
+    all_pages += pages_of(node);
+    unlocked += entry.locks == 0 ? pages_of(node) : 0;
     TESSERA_CHECK(child(entry.parent, tokens(node), entry.hash) == node, "a node is not found");
     TESSERA_CHECK(entry.hash == hash(tokens(node)), "a node under another's hash");
     if (entry.parent >= 0) {
@@ -252,7 +261,7 @@ void PrefixTree::check_integrity() const {
     TESSERA_CHECK(at(node).parent < 0 || !seen[static_cast<size_t>(at(node).parent)],
                   "a node follows its parent in the LRU list");
     seen[static_cast<size_t>(node)] = true;
-    unlocked -= prefix_block_pages(at(node).level);
+    unlocked -= pages_of(node);
   }
   TESSERA_CHECK(unlocked == 0, "an unlocked node that is never evicted");
   TESSERA_CHECK(

@@ -11,7 +11,8 @@
 
 namespace tessera {
 
-// A radix tree over token ids. Each edge is one prefix block, a run of prefix_block_tokens tokens.
+// A radix tree over token ids. Each edge is one prefix block, a run of prefix_block_tokens tokens,
+// or a short block, a run of short_block_tokens. Behind a short block there are short blocks alone.
 // A node is the block behind the blocks of its ancestors; its id is the block's handle
 // (kernels/kv/kv_pool.h). Nodes are never merged or split, so locks, eviction, demotion and
 // hand-over are exact to one block. A prompt of 4096 tokens is a walk of 64 nodes if a block has 64
@@ -39,6 +40,8 @@ class PrefixTree {
     int32_t prefix_block_tokens = 0;
     // Pages of one block of each level, over all layers and KV heads.
     std::array<int64_t, kMaxLevels> prefix_block_pages = {};
+    int32_t short_block_tokens = 0;  // less than prefix_block_tokens; 0: no short blocks
+    std::array<int64_t, kMaxLevels> short_block_pages = {};
   };
   explicit PrefixTree(const Shape& shape);
 
@@ -58,7 +61,8 @@ class PrefixTree {
   // Requires: `hash` is their hash().
   Node child(Node parent, std::span<const int32_t> tokens, uint64_t hash) const;
   // Adds a child of `parent`. The caller's lock on `parent` moves to the new node.
-  // Requires: no such child; the caller has a lock on `parent`, or it is a root; a free handle.
+  // Requires: no such child; the caller has a lock on `parent`, or it is a root; a free handle;
+  // `tokens` are those of a whole or of a short block.
   Node insert(Node parent, std::span<const int32_t> tokens, uint64_t hash, uint8_t level,
               uint8_t grade);
 
@@ -89,13 +93,17 @@ class PrefixTree {
   int32_t locks(Node node) const { return at(node).locks; }
   bool is_unlocked(Node node) const { return at(node).live && at(node).locks == 0; }
   int32_t children(Node node) const { return at(node).children; }
+  bool is_short(Node node) const { return at(node).is_short; }
+  int64_t pages_of(Node node) const { return pages_of(node, at(node).level); }
 
   int32_t size() const { return size_; }                      // nodes, without roots
   int64_t pages() const { return pages_; }                    // of all nodes
   int64_t unlocked_pages() const { return unlocked_pages_; }  // of all unlocked nodes
   int64_t prefix_block_pages(uint8_t level) const { return shape_.prefix_block_pages[level]; }
+  int64_t short_block_pages(uint8_t level) const { return shape_.short_block_pages[level]; }
   int32_t prefix_block_tokens() const { return shape_.prefix_block_tokens; }
-  int32_t blocks_of(uint8_t level) const { return levels_[level].blocks; }
+  int32_t short_block_tokens() const { return shape_.short_block_tokens; }
+  int64_t pages_of_level(uint8_t level) const { return levels_[level].pages; }
   // Changes with erase() and relabel(), which may end an earlier walk elsewhere. insert() does not
   // change it.
   uint64_t version() const { return version_; }
@@ -122,6 +130,7 @@ class PrefixTree {
     Links of_level;  // in the LRU list of the node's level
     uint8_t level = 0;
     uint8_t grade = 0;
+    bool is_short = false;
     bool live = false;
   };
   struct Root {
@@ -130,11 +139,14 @@ class PrefixTree {
   };
   struct Level {
     List unlocked;
-    int32_t blocks = 0;
+    int64_t pages = 0;
   };
 
   const Entry& at(Node node) const { return entries_[static_cast<size_t>(node)]; }
   Entry& at(Node node) { return entries_[static_cast<size_t>(node)]; }
+  int64_t pages_of(Node node, uint8_t level) const {
+    return at(node).is_short ? shape_.short_block_pages[level] : shape_.prefix_block_pages[level];
+  }
   Root& root_at(Node root) { return roots_.at(root); }
   size_t bucket(Node parent, uint64_t hash) const;
   template <Links Entry::*Field>

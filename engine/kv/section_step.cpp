@@ -22,6 +22,9 @@ KvMatch PrefixCache::due_block() const {
   }
   for (Node node = tree_.lru_of_level(whole_level_); node != PrefixTree::kNone;
        node = tree_.more_recent_of_level(node)) {
+    if (tree_.is_short(node)) {
+      continue;
+    }
     Node first = node;
     int32_t blocks = 1;
     for (Node before = tree_.parent(node); before >= 0; before = tree_.parent(before), ++blocks) {

@@ -16,7 +16,7 @@ KvMatch SharedPrefixes::match(const KvPrompt& prompt, int32_t max, const KvMatch
   }
   // The last token must be computed, because its logits choose the next one.
   const int32_t tokens = std::min(max, static_cast<int32_t>(prompt.tokens.size()) - 1);
-  return cache_->match(prompt, std::max(0, tokens / block_tokens()), known);
+  return cache_->match(prompt, std::max(0, tokens), known);
 }
 
 KvSections SharedPrefixes::sections_of(const KvMatch& match) const {
@@ -57,7 +57,7 @@ void SharedPrefixes::attach(const KvSlot& slot, const KvMatch& match) {
   cache_->attach(index, of.tiers, section_pages, match);
   of.tokens = tokens_of(match);
   if (replays) {
-    of.sections.compressed = of.tokens;
+    of.sections.compressed = whole_tokens_of(match);
   } else {
     of.sections = sections_of(match);
   }
@@ -79,6 +79,28 @@ void SharedPrefixes::insert(const KvSlot& slot, const KvPrompt& prompt, int32_t 
   const int32_t blocks = std::min(tokens, of.tokens) / block_tokens();
   accounting_.give_back(
       cache_->insert(slot.index(), prompt, {blocks, of.tokens - of.low_tokens, replace_coarser}));
+  accounting_.count_formats();
+}
+
+void SharedPrefixes::own_short_blocks(const KvSlot& slot) {
+  if (!enabled() || cache_->attached_short_pages(slot.index()) == 0) {
+    return;
+  }
+  const int64_t pages = cache_->attached_short_pages(slot.index());
+  make_room(pages);
+  accounting_.take(pages);
+  cache_->own_short_blocks(slot.index());
+  accounting_.count_formats();
+}
+
+void SharedPrefixes::insert_short_blocks(const KvSlot& slot, const KvPrompt& prompt,
+                                         int32_t tokens) {
+  const SlotState& of = slots_.at(slot);
+  if (!enabled() || of.policy.is_private() || of.replayed() > 0) {
+    return;
+  }
+  accounting_.give_back(
+      cache_->insert_short_blocks(slot.index(), prompt, {std::min(tokens, of.tokens), of.tokens}));
   accounting_.count_formats();
 }
 

@@ -36,7 +36,11 @@ class SharedPrefixes {
   // `known` is an earlier result for the same sequence, or empty. If blocks were demoted, replaced
   // or evicted since, the search starts anew, else it goes on from there.
   KvMatch match(const KvPrompt& prompt, int32_t max, const KvMatch& known) const;
-  int32_t tokens_of(const KvMatch& match) const { return match.blocks * block_tokens(); }
+  int32_t tokens_of(const KvMatch& match) const { return enabled() ? cache_->tokens_of(match) : 0; }
+  // Its tokens in whole blocks.
+  int32_t whole_tokens_of(const KvMatch& match) const { return match.blocks * block_tokens(); }
+  // See PrefixCache.
+  KvMatch whole_blocks_of(const KvMatch& match) const { return cache_->whole_blocks_of(match); }
   // Returns: the compressed sections with which a sequence of a uniform policy begins.
   KvSections sections_of(const KvMatch& match) const;
   // Returns: unlocked pages of the match. Available pages include them until attach() locks them.
@@ -50,8 +54,11 @@ class SharedPrefixes {
   // ---- changes
   // Lets the slot begin with the matched blocks and locks them.
   // Requires: the slot is empty; no block was demoted, replaced, handed over or evicted since
-  // match() returned `match`; no demoted blocks if the slot's policy is lossy.
+  // match() returned `match`; no demoted blocks if the slot's policy is lossy. own_short_blocks()
+  // is the next call for the slot.
   void attach(const KvSlot& slot, const KvMatch& match);
+  // Gives the slot its own copies of attached short blocks. Takes KvMatch::short_pages pages.
+  void own_short_blocks(const KvSlot& slot);
   // Inserts the whole prefix blocks of the slot's first `tokens` tokens into the prefix cache (op
   // kv_share). Does nothing if the slot is compressed, or if its policy replays and no section has
   // just been compressed. With `replace_coarser`, unlocked cached
@@ -59,6 +66,10 @@ class SharedPrefixes {
   // invalid.
   // Requires: these tokens are stored.
   void insert(const KvSlot& slot, const KvPrompt& prompt, int32_t tokens, bool replace_coarser);
+  // Inserts the rest of the slot's first `tokens` tokens behind the whole blocks as short blocks.
+  // Does nothing under a private policy, if the slot replays, or if the arena has no short blocks.
+  // Requires: these tokens are stored; the slot is released next.
+  void insert_short_blocks(const KvSlot& slot, const KvPrompt& prompt, int32_t tokens);
   // Records the paths of a prompt, given by the path hashes of its blocks (Sequence::path_hash).
   // A recurring prefix is worth inserting, even if the policy could compress it.
   // Returns: number of first tokens that an earlier recorded prompt had too.

@@ -39,6 +39,7 @@ TimedBackend::TimedBackend(const Backend& timed) {
   g_table.kv_fork = timed_op<KvForkArgs, &Backend::kv_fork, g_page_seconds>;
   g_table.kv_share = timed_op<KvShareArgs, &Backend::kv_share, g_page_seconds>;
   g_table.kv_attach = timed_op<KvAttachArgs, &Backend::kv_attach, g_page_seconds>;
+  g_table.kv_own = timed_op<KvOwnArgs, &Backend::kv_own, g_page_seconds>;
   g_table.kv_evict = timed_op<KvEvictArgs, &Backend::kv_evict, g_page_seconds>;
   g_table.kv_compress = timed_op<KvCompressArgs, &Backend::kv_compress, g_page_seconds>;
   g_table.kv_score = timed_op<KvScoreArgs, &Backend::kv_score, g_score_seconds>;

@@ -12,7 +12,8 @@ class TimedBackend {
   explicit TimedBackend(const Backend& timed);
 
   const Backend& table() const;
-  double page_seconds() const;   // kv_resize, kv_fork, kv_share, kv_attach, kv_evict, kv_compress
+  // kv_resize, kv_fork, kv_share, kv_attach, kv_own, kv_evict, kv_compress
+  double page_seconds() const;
   double score_seconds() const;  // kv_score
 };
 

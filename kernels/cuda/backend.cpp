@@ -41,6 +41,7 @@ Backend make() {
       .kv_swap_in = cuda::kv_swap_in,
       .kv_share = cuda::kv_share,
       .kv_attach = cuda::kv_attach,
+      .kv_own = cuda::kv_own,
       .kv_evict = cuda::kv_evict,
       .kv_demote = cuda::kv_demote,
       .kv_store = cuda::kv_store,

@@ -24,6 +24,7 @@ void kv_resize(const KvResizeArgs& args, Stream stream);
 void kv_fork(const KvForkArgs& args, Stream stream);
 void kv_share(const KvShareArgs& args, Stream stream);
 void kv_attach(const KvAttachArgs& args, Stream stream);
+void kv_own(const KvOwnArgs& args, Stream stream);
 void kv_evict(const KvEvictArgs& args, Stream stream);
 int64_t kv_demote_scratch_bytes(const KvPagesView& pages, Stream stream);
 void kv_demote(const KvDemoteArgs& args, Stream stream);

@@ -46,7 +46,8 @@ int32_t KvArenaShape::row_pages() const {
 int32_t KvArenaShape::min_prefix_block_pages() const {
   int32_t min = prefix_block_tokens;
   for (const uint8_t tier : prefix_block_tiers) {
-    min = std::min(min, prefix_block_tokens / layout(tier).capacity);
+    const int32_t tokens = has_short_blocks(tier) ? short_block_tokens : prefix_block_tokens;
+    min = std::min(min, tokens / layout(tier).capacity);
   }
   for (const KvSectionBlock& block : section_blocks) {
     min = std::min(min, block.row_pages);

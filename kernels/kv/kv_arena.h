@@ -42,6 +42,8 @@ struct KvArenaShape {
   int32_t prefix_block_tokens = 0;
   std::vector<uint8_t> prefix_block_tiers = {};
   std::vector<KvSectionBlock> section_blocks = {};  // of the presets that replay
+  // Tokens of a short block, for the tokens behind the last whole one. 0: no short blocks.
+  int32_t short_block_tokens = 0;
   // Host bytes that the owner of the arena keeps for each prefix block; counted in total_bytes().
   int64_t prefix_block_host_bytes = 0;
   bool key_bounds = false;  // pages end with bounds of their keys (kernels/kv/key_bounds.h)
@@ -63,7 +65,12 @@ struct KvArenaShape {
   int32_t row_token_scores() const {
     return token_scores ? (section_scores > 0 ? section_scores : context) + 1 : 0;
   }
-  // Pages of a prefix block in each row, in its densest and in its least dense format.
+  // Returns: true if short blocks of this tier's format are whole pages.
+  bool has_short_blocks(size_t tier) const {
+    return short_block_tokens > 0 && short_block_tokens % layout(tier).capacity == 0;
+  }
+  // Pages of a prefix block in each row, in its densest and in its least dense format. The first
+  // counts short blocks and compressed sections too.
   int32_t min_prefix_block_pages() const;
   int32_t max_prefix_block_pages() const;
   // Returns: the largest number of prefix blocks. Each block has pages of its own, so no more fit

@@ -50,8 +50,9 @@ struct KvPool {
     return prefix_block_tables +
            (int64_t{handle} * pages.layers * pages.kv_heads + head) * prefix_block_pages;
   }
-  constexpr int32_t prefix_block_pages_of(uint8_t tier) const {
-    return prefix_block_tokens / pages.layouts[tier].capacity;
+  // short_tokens: see PrefixBlock.
+  constexpr int32_t prefix_block_pages_of(uint8_t tier, int32_t short_tokens = 0) const {
+    return (short_tokens > 0 ? short_tokens : prefix_block_tokens) / pages.layouts[tier].capacity;
   }
 };
 
@@ -70,10 +71,16 @@ struct PrefixBlock {
   int32_t handle = 0;
   uint8_t tier = 0;      // index into KvPagesView::layouts
   bool section = false;  // a compressed section, see KvShare::section
+  // Tokens of a short block, a multiple of kKvGroup and of the format's capacity. 0: the block has
+  // prefix_block_tokens.
+  int32_t short_tokens = 0;
 
+  constexpr int32_t tokens_in(const KvPool& pool) const {
+    return short_tokens > 0 ? short_tokens : pool.prefix_block_tokens;
+  }
   // Returns: pages of a row. table: the row's in the pool, see KvPool::prefix_block_table.
   constexpr int32_t pages_of(const KvPool& pool, const int32_t* table) const {
-    int32_t count = section ? 0 : pool.prefix_block_pages_of(tier);
+    int32_t count = section ? 0 : pool.prefix_block_pages_of(tier, short_tokens);
     while (section && count < pool.prefix_block_pages && table[count] != kNoPage) {
       ++count;
     }
@@ -92,7 +99,7 @@ constexpr int32_t lost_in_sections(int32_t closed, int32_t high) {
 struct KvShare {
   int32_t slot = 0;
   uint8_t tier = 0;    // format of the slot's high tier: index into KvPagesView::layouts
-  int32_t first = 0;   // a multiple of prefix_block_tokens
+  int32_t first = 0;   // a multiple of prefix_block_tokens, or of kKvGroup for a short block
   int32_t handle = 0;  // target prefix block, without pages
   // True: the block is the compressed section at the end of each row. Rows hold different numbers
   // of its pages, none perhaps: full ones, whose tokens have positions from `first` on.
@@ -101,7 +108,25 @@ struct KvShare {
   // before the block. Each would hold `closed` tokens in its high tier if none had been dropped.
   // `first` counts those too.
   int32_t closed = 0;
+  int32_t short_tokens = 0;  // see PrefixBlock
+
+  constexpr int32_t tokens_in(const KvPool& pool) const {
+    return short_tokens > 0 ? short_tokens : pool.prefix_block_tokens;
+  }
 };
+
+// Aborts unless kv_share can make the block. Used by the ops of every backend.
+inline void check_share(const KvPool& pool, const KvShare& share) {
+  check_prefix_block(pool, share.handle, share.tier);
+  TESSERA_CHECK(share.slot >= 0 && share.slot < pool.slots, "kv_share: no such slot");
+  const int32_t border = share.short_tokens > 0 ? kKvGroup : pool.prefix_block_tokens;
+  TESSERA_CHECK(share.first >= 0 && share.first % border == 0,
+                "kv_share: a prefix block that begins in the middle of one");
+  TESSERA_CHECK(share.tokens_in(pool) <= pool.prefix_block_tokens &&
+                    share.short_tokens % kKvGroup == 0 &&
+                    share.short_tokens % pool.pages.layouts[share.tier].capacity == 0,
+                "kv_share: a short block that is not whole groups and pages");
+}
 
 // Returns: place of the first page of a compressed section that is at the end of a row.
 // high: tokens of the row, all of them in full pages.

@@ -67,6 +67,19 @@ struct KvAttachArgs {
   std::span<const KvAttachment> attachments;
 };
 
+// Gives a slot its own copies of pages that it shares with prefix blocks, so that kv_compress may
+// change them.
+// Requires: the last `tokens` tokens of the high tier of each row are in full pages, each with
+// several owners; free pages for the copies.
+struct KvOwnArgs {
+  KvPool pool;
+  int32_t slot = 0;
+  uint8_t tier = 0;  // of the slot's high tier: index into KvPagesView::layouts
+  int32_t tokens = 0;
+
+  constexpr int32_t row_pages() const { return tokens / pool.pages.layouts[tier].capacity; }
+};
+
 // Empties prefix blocks. A page returns to the free list when its last owner releases it.
 // Requires: each handle's block holds pages.
 struct KvEvictArgs {

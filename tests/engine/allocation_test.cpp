@@ -61,7 +61,7 @@ TEST_P(EngineStep, AllocatesNothingFromArrivalToTheEnd) {
   // few pages, so that sequences are preempted
   const KvPreset& preset = GetParam().kv;
   if (GetParam().section_step) {
-    options.kv_section_step = replaying_in_name();
+    options.kv_section_step = replaying_in_name(2 * kKvGroup);
   }
   const KvCacheOptions kv = FakeEngine::kv_options(options, preset, {});
   options.kv_bytes = kv_memory(kv, context_row_pages(kv) + 2);
@@ -108,12 +108,12 @@ TEST_P(EngineStep, AllocatesNothingFromArrivalToTheEnd) {
   EXPECT_TRUE(events.take(batch));
 }
 
-INSTANTIATE_TEST_SUITE_P(All, EngineStep,
-                         testing::Values(SteppedPreset{"f32", kKvPresetF32},
-                                         SteppedPreset{"replaying", replaying_in_name()},
-                                         SteppedPreset{"replaying_in_the_background", kKvPresetF16,
-                                                       true}),
-                         [](const auto& preset) { return preset.param.name; });
+INSTANTIATE_TEST_SUITE_P(
+    All, EngineStep,
+    testing::Values(SteppedPreset{"f32", kKvPresetF32},
+                    SteppedPreset{"replaying", replaying_in_name(2 * kKvGroup)},
+                    SteppedPreset{"replaying_in_the_background", kKvPresetF16, true}),
+    [](const auto& preset) { return preset.param.name; });
 
 }  // namespace
 }  // namespace tessera

@@ -109,7 +109,30 @@ TEST(PrefixTree, CountsPagesByLevel) {
   EXPECT_EQ(tree.lru_of_level(1), b);
   EXPECT_EQ(tree.pages(), 6);
   EXPECT_EQ(tree.unlocked_pages(), 6);
-  EXPECT_EQ(tree.blocks_of(1), 1);
+  EXPECT_EQ(tree.pages_of_level(1), 2);
+  tree.check_integrity();
+}
+
+TEST(PrefixTree, HasShortBlocksBehindAWholeOne) {
+  PrefixTree::Shape of = shape(10);
+  of.short_block_tokens = 2;
+  of.short_block_pages[0] = 2;
+  PrefixTree tree(of);
+  const Node whole = insert(tree, tree.root("", 0), 1);
+  const std::vector<int32_t> rest = {7, 7};  // also how the next whole block begins
+  const Node rest_of_path = tree.insert(whole, rest, PrefixTree::hash(rest), 0, 0);
+  EXPECT_EQ(tree.child(whole, rest, PrefixTree::hash(rest)), rest_of_path);
+  EXPECT_EQ(child(tree, whole, 2), PrefixTree::kNone);
+  EXPECT_TRUE(tree.is_short(rest_of_path));
+  EXPECT_EQ(std::vector(tree.tokens(rest_of_path).begin(), tree.tokens(rest_of_path).end()), rest);
+  EXPECT_EQ(tree.pages(), 4 + 2);
+  EXPECT_EQ(tree.pages_of_level(0), 4 + 2);
+  tree.unlock(rest_of_path);
+  EXPECT_EQ(tree.unlocked_pages(), 4 + 2);
+  EXPECT_EQ(tree.lru_leaf(), rest_of_path);
+  tree.check_integrity();
+  tree.erase(rest_of_path);
+  EXPECT_EQ(tree.pages(), 4);
   tree.check_integrity();
 }
 

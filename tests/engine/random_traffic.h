@@ -20,13 +20,14 @@ inline KvPreset lossy_in_name() {
 }
 
 // A policy that replays sections and keeps every token of them, so that texts can be checked. The
-// tokens of replays come and go, and whole sections are shared.
-inline KvPreset replaying_in_name() {
+// tokens of replays come and go, and whole sections are shared. Behind sections of several groups,
+// short blocks are shared too.
+inline KvPreset replaying_in_name(int32_t section) {
   KvPreset preset = *find_kv_preset("kvzip-50");
   preset.policy.high = kKvF16;
   preset.policy.low = kKvF16;
   preset.policy.keep_share = 1;
-  preset.policy.section = kKvGroup;
+  preset.policy.section = section;
   return preset;
 }
 
@@ -37,9 +38,10 @@ class RandomTraffic {
   explicit RandomTraffic(uint64_t seed)
       : random_(seed),
         tenants_(chance(0.5) ? 1 : pick(2, 5)),
+        section_(kKvGroup * pick(1, 3)),
         also_(chance(0.5)   ? std::vector<KvPreset>{}
               : chance(0.5) ? std::vector<KvPreset>{lossy_in_name()}
-                            : std::vector<KvPreset>{replaying_in_name()}),
+                            : std::vector<KvPreset>{replaying_in_name(section_)}),
         section_step_(chance(0.4)) {}
 
   int32_t tenants() const { return tenants_; }
@@ -62,7 +64,7 @@ class RandomTraffic {
     options.max_queue = pick(1, 20);
     options.prefix_cache = section_step_ || chance(0.8);
     if (section_step_) {
-      options.kv_section_step = replaying_in_name();
+      options.kv_section_step = replaying_in_name(section_);
     }
     const KvCacheOptions kv = FakeEngine::kv_options(options, own_preset(), also_);
     const auto min = static_cast<int32_t>(context_row_pages(kv));
@@ -145,6 +147,7 @@ class RandomTraffic {
 
   std::mt19937_64 random_;
   int32_t tenants_;
+  int32_t section_;  // tokens
   std::vector<KvPreset> also_;
   bool section_step_;
   std::vector<std::vector<int32_t>> texts_;  // prompts and their answers

@@ -21,7 +21,8 @@ class PrefixBlocksTest : public testing::Test {
   static constexpr int32_t kPrefixBlock = 64;
   static constexpr int32_t kHeadDim = 8;
 
-  void make(int32_t pages, int32_t slots, int32_t context, bool token_scores = false) {
+  void make(int32_t pages, int32_t slots, int32_t context, bool token_scores = false,
+            int32_t prefix_block_tokens = kPrefixBlock) {
     arena_ = KvArena::make({.formats = {kKvK8V4, kKvK4V2},
                             .head_dim = kHeadDim,
                             .page_bytes = 512,
@@ -31,7 +32,7 @@ class PrefixBlocksTest : public testing::Test {
                             .kv_heads = 3,
                             .context = context,
                             .token_scores = token_scores,
-                            .prefix_block_tokens = kPrefixBlock,
+                            .prefix_block_tokens = prefix_block_tokens,
                             .prefix_block_tiers = {0, 1}});
     ASSERT_NE(arena_, nullptr);
     scratch_.resize(
@@ -108,6 +109,48 @@ TEST_F(PrefixBlocksTest, OutliveTheSlotThatComputedThem) {
   arena_->check_integrity();
   evict({1, 4});
   EXPECT_EQ(arena_->free_pages(), 100 - 2 * 4 * kRows);
+  release(1);
+  EXPECT_EQ(arena_->free_pages(), 100);
+  arena_->check_integrity();
+}
+
+// Blocks of 128 tokens, and a short one of 64 behind the first.
+TEST_F(PrefixBlocksTest, ThatAreShortFollowWholeOnes) {
+  make(100, 2, 256, true, 128);
+  fill(0, 192);
+  const std::vector<float> last = token(3, true, 191);
+  const KvShare shares[] = {{.slot = 0, .tier = 0, .first = 0, .handle = 0},
+                            {.slot = 0, .tier = 0, .first = 128, .handle = 2, .short_tokens = 64}};
+  backend_.kv_share({arena_->pool(), shares}, pool_.stream());
+  release(0);
+  EXPECT_EQ(arena_->prefix_block_pages(0), 8 * kRows);
+  EXPECT_EQ(arena_->prefix_block_pages(2), 4 * kRows);
+  attach(1, {{.handle = 0}, {.handle = 2, .short_tokens = 64}});
+  const KvPagesView pages = arena_->view();
+  EXPECT_EQ(pages.rows[kRows].high, 192);
+  EXPECT_EQ(token(kRows + 3, true, 191), last);
+  EXPECT_EQ(pages.token_score_row(kRows + 3)[191].position, 191);
+  arena_->check_integrity();
+}
+
+TEST_F(PrefixBlocksTest, AreCopiedForASlotThatMustOwnThem) {
+  make(100, 2, 256);
+  fill(0, 128);
+  share(0, 0, 0);
+  share(0, 64, 1);
+  release(0);
+  attach(1, {{0, 0}, {1, 0}});
+  const std::vector<float> shared = token(kRows + 4, true, 10);
+  const std::vector<float> owned = token(kRows + 4, true, 100);
+  backend_.kv_own({.pool = arena_->pool(), .slot = 1, .tier = 0, .tokens = 64}, pool_.stream());
+  EXPECT_EQ(arena_->free_pages(), 100 - 3 * 4 * kRows);
+  EXPECT_FALSE(arena_->is_sole_owner(0)) << "tokens before the last 64 stay shared";
+  EXPECT_TRUE(arena_->is_sole_owner(1));
+  EXPECT_EQ(token(kRows + 4, true, 10), shared);
+  EXPECT_EQ(token(kRows + 4, true, 100), owned);
+  arena_->check_integrity();
+  evict({0, 1});
+  EXPECT_EQ(token(kRows + 4, true, 100), owned);
   release(1);
   EXPECT_EQ(arena_->free_pages(), 100);
   arena_->check_integrity();

@@ -1,3 +1,5 @@
+#include <cstring>
+
 #include "kernels/check.h"
 #include "kernels/cpu/pages/free_list.h"
 #include "kernels/cpu/pages/ops.h"
@@ -6,10 +8,8 @@ namespace tessera::scalar {
 namespace {
 
 void share(const KvPool& pool, const KvShare& share) {
+  check_share(pool, share);
   const KvPagesView& pages = pool.pages;
-  TESSERA_CHECK(share.slot >= 0 && share.slot < pool.slots, "kv_share: no such slot");
-  TESSERA_CHECK(share.first >= 0 && share.first % pool.prefix_block_tokens == 0,
-                "kv_share: a prefix block that begins in the middle of one");
   const FreeList free_list(pool);
   const int64_t first_row = pages.row_index(share.slot, 0, 0);
   const int32_t capacity = pages.layouts[share.tier].capacity;
@@ -18,7 +18,7 @@ void share(const KvPool& pool, const KvShare& share) {
     const int32_t high = pages.rows[row].high;
     const int32_t first_token = share.first - lost_in_sections(share.closed, high);
     int32_t first = first_token / capacity;
-    int32_t count = pool.prefix_block_pages_of(share.tier);
+    int32_t count = pool.prefix_block_pages_of(share.tier, share.short_tokens);
     if (share.section) {
       TESSERA_CHECK(high % capacity == 0, "kv_share: a section that ends within a page");
       first = first_page_of_section(pages, share, row, high);
@@ -26,7 +26,7 @@ void share(const KvPool& pool, const KvShare& share) {
       TESSERA_CHECK(count <= pool.prefix_block_pages, "kv_share: a section of too many pages");
     } else {
       TESSERA_CHECK(first_token >= 0 && first_token % capacity == 0 &&
-                        high >= first_token + pool.prefix_block_tokens,
+                        high >= first_token + share.tokens_in(pool),
                     "kv_share: a row without all tokens of the prefix block");
     }
     const int32_t* from = pages.table(row) + first;
@@ -98,7 +98,7 @@ void attach(const KvPool& pool, const KvAttachment& attachment) {
     int32_t position = 0;
     for (const PrefixBlock& prefix_block : attachment.prefix_blocks) {
       row.put(prefix_block, prefix_block.tier == tiers.high, head, position);
-      position += pool.prefix_block_tokens;
+      position += prefix_block.tokens_in(pool);
     }
   }
 }
@@ -122,7 +122,6 @@ void drop(const KvPool& pool, int32_t handle) {
 
 void kv_share(const KvShareArgs& args, Stream) {
   for (const KvShare& one : args.shares) {
-    check_prefix_block(args.pool, one.handle, one.tier);
     share(args.pool, one);
   }
 }
@@ -130,6 +129,28 @@ void kv_share(const KvShareArgs& args, Stream) {
 void kv_attach(const KvAttachArgs& args, Stream) {
   for (const KvAttachment& one : args.attachments) {
     attach(args.pool, one);
+  }
+}
+
+void kv_own(const KvOwnArgs& args, Stream) {
+  const KvPool& pool = args.pool;
+  TESSERA_CHECK(args.slot >= 0 && args.slot < pool.slots, "kv_own: no such slot");
+  const FreeList free_list(pool);
+  const int32_t capacity = pool.pages.layouts[args.tier].capacity;
+  const int64_t first_row = pool.pages.row_index(args.slot, 0, 0);
+  for (int64_t head = 0; head < int64_t{pool.pages.layers} * pool.pages.kv_heads; ++head) {
+    const int32_t high = pool.pages.rows[first_row + head].high;
+    TESSERA_CHECK(high % capacity == 0 && args.tokens % capacity == 0 && args.tokens <= high,
+                  "kv_own: tokens that are not in full pages");
+    int32_t* const table = pool.tables + (first_row + head) * pool.pages.row_pages;
+    for (int32_t i = high / capacity - args.row_pages(); i < high / capacity; ++i) {
+      const int32_t shared = table[i];
+      TESSERA_CHECK(pool.owners[shared] > 1, "kv_own: a page that the slot alone owns");
+      table[i] = free_list.take();
+      std::memcpy(pool.pages.page(table[i]), pool.pages.page(shared),
+                  static_cast<size_t>(pool.pages.page_bytes));
+      free_list.release_page(shared);
+    }
   }
 }
 

@@ -172,14 +172,14 @@ TESSERA_KERNEL(kPrefixBlockThreads) share_kernel(KvPool pool, const KvShare* sha
   const int32_t capacity = pages.layouts[share.tier].capacity;
   const int32_t first_token = share.first - lost_in_sections(share.closed, high);
   int32_t first = first_token / capacity;
-  int32_t count = pool.prefix_block_pages_of(share.tier);
+  int32_t count = pool.prefix_block_pages_of(share.tier, share.short_tokens);
   if (share.section) {
     first = first_page_of_section(pages, share, row, high);
     count = high / capacity - first;
     simt::check(high % capacity == 0 && count <= pool.prefix_block_pages);
   } else {
     simt::check(first_token >= 0 && first_token % capacity == 0 &&
-                high >= first_token + pool.prefix_block_tokens);
+                high >= first_token + share.tokens_in(pool));
   }
   const int32_t* from = pages.table(row) + first;
   int32_t* to = pool.prefix_block_table(share.handle, block_y());
@@ -207,6 +207,7 @@ attach_kernel(KvPool pool, Attachment to, Plan<PrefixBlock> prefix_blocks) {
   sync_block();      // every thread has checked that the row is empty
   int32_t left = 0;  // pages
   int32_t right = 0;
+  int32_t position = 0;
   for (int32_t u = 0; u < prefix_blocks.count; ++u) {
     const PrefixBlock prefix_block = prefix_blocks.data[u];
     const bool high = prefix_block.tier == to.tiers.high;
@@ -222,12 +223,47 @@ attach_kernel(KvPool pool, Attachment to, Plan<PrefixBlock> prefix_blocks) {
     int32_t& stored = high ? counts.high : counts.low;
     for (int32_t i = thread(); pages.scores_all_tokens() && i < tokens; i += threads()) {
       const int32_t token_score = high ? stored + i : pages.row_token_scores - 1 - (stored + i);
-      pages.token_score_row(row)[token_score] = {0, u * pool.prefix_block_tokens + i};
+      pages.token_score_row(row)[token_score] = {0, position + i};
     }
     stored += tokens;
+    position += prefix_block.tokens_in(pool);
   }
   if (thread() == 0) {
     pages.rows[row] = counts;
+  }
+}
+
+// One thread block for each row of the slot. The copies take the first free pages, in order of the
+// rows; own_pages_kernel takes these off the free list.
+TESSERA_KERNEL(kCopyThreads) own_rows_kernel(KvOwnArgs args) {
+  const KvPool& pool = args.pool;
+  const KvPagesView& pages = pool.pages;
+  const int64_t row = pages.row_index(args.slot, 0, 0) + block_y();
+  const int32_t capacity = pages.layouts[args.tier].capacity;
+  const int32_t high = pages.rows[row].high;
+  const int32_t count = args.row_pages();
+  const KvFreeRange range = *pool.free_range;
+  simt::check(high % capacity == 0 && count <= high / capacity &&
+              slot_rows(pool) * count <= range.count);
+  int32_t* const table = pool.tables + row * pages.row_pages + (high / capacity - count);
+  for (int32_t i = 0; i < count; ++i) {
+    const int32_t own =
+        pool.free_list[(range.head + int64_t{block_y()} * count + i) % pool.page_count];
+    const int32_t shared = table[i];
+    copy_bytes(pages.page(shared), pages.page(own), pages.page_bytes, block_team());
+    sync_block();  // every thread has read the table
+    if (thread() == 0) {
+      simt::check(simt::subtract_owner(&pool.owners[shared]) > 1);
+      pool.owners[own] = 1;
+      table[i] = own;
+    }
+  }
+}
+
+TESSERA_KERNEL(kWarp) own_pages_kernel(KvPool pool, int64_t taken) {
+  if (thread() == 0) {
+    KvFreeRange& range = *pool.free_range;
+    range = {(range.head + taken) % pool.page_count, range.count - taken};
   }
 }
 
@@ -292,10 +328,7 @@ void kv_fork(const KvForkArgs& args, Stream stream) {
 
 void kv_share(const KvShareArgs& args, Stream stream) {
   for (const KvShare& share : args.shares) {
-    check_prefix_block(args.pool, share.handle, share.tier);
-    TESSERA_CHECK(share.slot >= 0 && share.slot < args.pool.slots, "kv_share: no such slot");
-    TESSERA_CHECK(share.first >= 0 && share.first % args.pool.prefix_block_tokens == 0,
-                  "kv_share: first token is not at a prefix block boundary");
+    check_share(args.pool, share);
   }
   launch(stream, block_per_row(args.pool, args.shares.size(), kPrefixBlockThreads), share_kernel,
          args.pool, mirror(args.shares, stream));
@@ -311,6 +344,17 @@ void kv_attach(const KvAttachArgs& args, Stream stream) {
     }
     launch(stream, block_per_row(args.pool, 1, kPrefixBlockThreads), attach_kernel, args.pool,
            Attachment{one.slot, one.tiers}, plan_of(one.prefix_blocks, stream));
+  }
+}
+
+void kv_own(const KvOwnArgs& args, Stream stream) {
+  TESSERA_CHECK(args.slot >= 0 && args.slot < args.pool.slots, "kv_own: no such slot");
+  TESSERA_CHECK(args.tokens % args.pool.pages.layouts[args.tier].capacity == 0,
+                "kv_own: tokens that are not in full pages");
+  if (args.tokens > 0) {
+    launch(stream, block_per_row(args.pool, 1, kCopyThreads), own_rows_kernel, args);
+    launch(stream, LaunchShape{}, own_pages_kernel, args.pool,
+           slot_rows(args.pool) * args.row_pages());
   }
 }
 

@@ -150,8 +150,10 @@ TEST_P(CudaPages, MoveAsTheOraclesDoInRandomSteps) {
         attached.push_back({handle, 0});
       }
       const KvAttachment attachments[] = {{slot, tiers, attached}};
+      const int32_t owned = 64 * draw(prefix_blocks.size() + 1);
       both([&](const Backend& backend, KvArena& arena, Stream stream) {
         backend.kv_attach({arena.pool(), attachments}, stream);
+        backend.kv_own({.pool = arena.pool(), .slot = slot, .tier = 0, .tokens = owned}, stream);
       });
       length = static_cast<int32_t>(prefix_blocks.size()) * 64;
     } else if (length == 0 && lengths[static_cast<size_t>((slot + 1) % 3)] > 0) {
