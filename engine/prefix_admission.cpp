@@ -235,10 +235,10 @@ void PrefixAdmission::insert_stored(Sequence& sequence, const KvSlot& slot, bool
   if (!prefixes_.enabled() || !sequence.uses_prefix_cache()) {
     return;
   }
-  prefixes_.insert(slot, cache_prompt(sequence),
-                   std::min(sequence.stored(), sequence.max_inserted_tokens()), replace_coarser);
-  prefixes_.insert_short_blocks(slot, cache_prompt(sequence),
-                                std::min(sequence.stored(), sequence.max_inserted_tokens()));
+  const KvPrompt prompt = cache_prompt(sequence);
+  const int32_t tokens = std::min(sequence.stored(), sequence.max_inserted_tokens());
+  prefixes_.insert(slot, prompt, tokens, replace_coarser);
+  prefixes_.insert_short_blocks(slot, prompt, tokens, replace_coarser);
   if (sequence.complete() && sequence.cache().pin) {
     const int64_t quota = sequence.tenant().pin_tokens;
     prefixes_.pin(slot, {now + sequence.cache().ttl, sequence.tenant().id, quota});

@@ -142,14 +142,15 @@ class PrefixCache {
   };
   int64_t insert(int32_t slot, const KvPrompt& prompt, const Insertion& insertion);
   // Inserts short blocks behind the slot's whole ones, up to `insertion.tokens` tokens, and fewer
-  // than a whole block has. They replace unlocked ones, unless those are of a finer grade. The
-  // first block that they do not replace ends it.
+  // than a whole block has. They replace unlocked ones of the same grade and, with
+  // `replace_coarser`, of a coarser one. The first block that they do not replace ends it.
   // Returns: pages of the replaced blocks, which are free now.
   // Requires: the slot is released next; its rows hold the closed ones of `stored` tokens, as
   // kv_store wrote them behind the whole blocks.
   struct ShortInsertion {
     int32_t tokens = 0;
     int32_t stored = 0;
+    bool replace_coarser = false;
   };
   int64_t insert_short_blocks(int32_t slot, const KvPrompt& prompt,
                               const ShortInsertion& insertion);

@@ -93,14 +93,14 @@ void SharedPrefixes::own_short_blocks(const KvSlot& slot) {
   accounting_.count_formats();
 }
 
-void SharedPrefixes::insert_short_blocks(const KvSlot& slot, const KvPrompt& prompt,
-                                         int32_t tokens) {
+void SharedPrefixes::insert_short_blocks(const KvSlot& slot, const KvPrompt& prompt, int32_t tokens,
+                                         bool replace_coarser) {
   const SlotState& of = slots_.at(slot);
   if (!enabled() || of.policy.is_private() || of.replayed() > 0) {
     return;
   }
-  accounting_.give_back(
-      cache_->insert_short_blocks(slot.index(), prompt, {std::min(tokens, of.tokens), of.tokens}));
+  accounting_.give_back(cache_->insert_short_blocks(
+      slot.index(), prompt, {std::min(tokens, of.tokens), of.tokens, replace_coarser}));
   accounting_.count_formats();
 }
 

@@ -68,8 +68,10 @@ class SharedPrefixes {
   void insert(const KvSlot& slot, const KvPrompt& prompt, int32_t tokens, bool replace_coarser);
   // Inserts the rest of the slot's first `tokens` tokens behind the whole blocks as short blocks.
   // Does nothing under a private policy, if the slot replays, or if the arena has no short blocks.
+  // replace_coarser: as for insert().
   // Requires: these tokens are stored; the slot is released next.
-  void insert_short_blocks(const KvSlot& slot, const KvPrompt& prompt, int32_t tokens);
+  void insert_short_blocks(const KvSlot& slot, const KvPrompt& prompt, int32_t tokens,
+                           bool replace_coarser);
   // Records the paths of a prompt, given by the path hashes of its blocks (Sequence::path_hash).
   // A recurring prefix is worth inserting, even if the policy could compress it.
   // Returns: number of first tokens that an earlier recorded prompt had too.

@@ -95,7 +95,9 @@ int64_t PrefixCache::insert_short_blocks(int32_t slot, const KvPrompt& prompt,
     Node node = tree_.child(parent, tokens, hash);
     if (node == PrefixTree::kNone) {
       node = add(parent, tokens, hash, {.own_level = whole, .grade = holder.grade});
-    } else if (tree_.locks(node) == 0 && tree_.grade(node) >= holder.grade) {
+    } else if (tree_.locks(node) == 0 &&
+               (tree_.grade(node) == holder.grade ||
+                (insertion.replace_coarser && tree_.grade(node) > holder.grade))) {
       const int32_t handles[] = {node};
       backend_.kv_evict({arena_.pool(), handles}, stream_);
       freed += tree_.pages_of(node);
