@@ -58,7 +58,7 @@ build() {  # build PRESET [cmake --build arguments]
 # Slow under a sanitizer, and about time or numbers more than about memory.
 slowest='Embedding.OfTheShippedModel|GoldenLogits|WeightFormats|RandomTraffic|ComesBeforePreemption|SparesDeterministic'
 slowest="$slowest|LossyPrompts.(AreCompressed|GetWhat)|Tenants.(Receive|Gain|Count|AtAHundred)"
-slowest="$slowest|Tenants.WithAHundred|Sections.(AtTheContextsEnd|NeedScores|OfAChat|OfADocument|OfGenerated|AreRightUnder)"
+slowest="$slowest|Tenants.WithAHundred|Sections.(AtTheContextsEnd|NeedScores|OfAChat|OfADocument|OfGenerated|AreRightUnder|GiveUp)"
 
 skips() {  # skips COMMAND...: its exit status 77 says that it skipped
   "$@" || { code=$?; [ "$code" -eq 77 ] || exit "$code"; }

@@ -130,7 +130,7 @@ TEST_F(Sections, AreCompressedBehindCopiesOfShortBlocks) {
   ask(*engine, joined(beginning, random_tokens(1)), 1);
   EXPECT_EQ(engine->stats().cache.blocks, 3);
   for (int32_t i = 0; i < 2; ++i) {
-    const std::vector<int32_t> prompt = joined(beginning, random_tokens(2 * kSection));
+    const std::vector<int32_t> prompt = joined(beginning, random_tokens(kSection));
     std::vector<int32_t> answer;
     const Finish finish = ask(*engine, prompt, 10, &answer);
     EXPECT_EQ(finish.cached_tokens, 3 * kKvGroup);
