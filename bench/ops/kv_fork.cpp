@@ -1,8 +1,10 @@
 #include <algorithm>
 #include <memory>
+#include <vector>
 
 #include "bench/cycled_memory.h"
 #include "bench/ops/ops.h"
+#include "bench/ops/used_up_slots.h"
 #include "kernels/kv/kv_arena.h"
 
 namespace tessera::bench {
@@ -46,7 +48,7 @@ class ForkSlots {
   }
 
   int64_t cycled_bytes() const { return 2 * sources_ * arena_->shape().slot_residual_bytes(); }
-  int64_t sources() const { return sources_; }
+  int64_t calls() const { return sources_; }
 
   // Returns: cost of the first fork, computed before it is made.
   OpCost cost() {
@@ -79,33 +81,8 @@ class ForkSlots {
   std::vector<int32_t> forked_;  // slots
 };
 
-std::vector<Variant> prepare_fork(const Setup& setup, const Shape& shape) {
-  std::vector<Variant> variants;
-  for (const KvFormatName& kv : setup.kv) {
-    const auto slots = std::make_shared<ForkSlots>(kv.format, setup, shape);
-    const Stream stream = setup.device->stream();
-    const OpCost cost = slots->cost();
-    for (const std::string_view isa : setup.isas) {
-      const Backend& backend = setup.device->backend(isa);
-      variants.push_back(
-          {.format = std::string(kv.name),
-           .isa = std::string(isa),
-           .peer = {},
-           .cost = cost,
-           .cycled_bytes = slots->cycled_bytes(),
-           .call = [slots, &backend, stream] { backend.kv_fork(slots->next(), stream); },
-           .restore = [slots] { slots->restore(); },
-           .max_calls = slots->sources()});
-    }
-  }
-  return variants;
-}
-
 std::vector<Case> fork_cases(const Setup& setup, const Shape& shape) {
-  const int32_t rows = shape.layers * shape.kv_heads;
-  return {{.label = std::to_string(kForkTokens) + " tokens rows " + std::to_string(rows),
-           .parameters = {{"tokens", kForkTokens}, {"rows", rows}},
-           .prepare = [=, &setup] { return prepare_fork(setup, shape); }}};
+  return cases_of_used_up_slots<ForkSlots, &Backend::kv_fork>(kForkTokens, setup, shape);
 }
 
 }  // namespace

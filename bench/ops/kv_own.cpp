@@ -1,10 +1,8 @@
-#include <algorithm>
-#include <memory>
 #include <vector>
 
-#include "bench/cycled_memory.h"
+#include "bench/ops/kv_slots.h"
 #include "bench/ops/ops.h"
-#include "kernels/kv/kv_arena.h"
+#include "bench/ops/used_up_slots.h"
 
 namespace tessera::bench {
 namespace {
@@ -15,9 +13,39 @@ constexpr int32_t kOwnTokens = 448;  // short blocks behind a path of sections o
 class OwningSlots {
  public:
   OwningSlots(KvFormat format, const Setup& setup, const Shape& shape)
-      : device_(*setup.device),
-        backend_(device_.backend(setup.isas[0])),
-        stream_(device_.stream()) {
+      : slots_(arena_shape(format, setup, shape), setup) {
+    for (int32_t slot = 0; slot < slots_.arena().shape().slots; ++slot) {
+      make_block(slot);
+      attach(slot);
+    }
+  }
+
+  int64_t calls() { return slots_.arena().shape().slots; }
+  int64_t cycled_bytes() { return calls() * copied_bytes(slots_.arena().shape()); }
+  OpCost cost() { return op_cost(args_of(0, slots_.arena().host_pool())); }
+
+  // Requires: the caller executes every returned call, because the next one depends on it.
+  KvOwnArgs next() {
+    const int32_t slot = cursor_;
+    cursor_ = (cursor_ + 1) % static_cast<int32_t>(calls());
+    used_.push_back(slot);
+    return args_of(slot, slots_.arena().pool());
+  }
+
+  // Releases the copies. Their slots begin with their blocks again.
+  void restore() {
+    slots_.release(used_);
+    for (const int32_t slot : used_) {
+      attach(slot);
+    }
+    used_.clear();
+  }
+
+ private:
+  static int64_t copied_bytes(const KvArenaShape& arena) {  // of one call: read and written
+    return 2 * arena.slot_rows() * arena.row_pages() * arena.page_bytes;
+  }
+  static KvArenaShape arena_shape(KvFormat format, const Setup& setup, const Shape& shape) {
     KvArenaShape arena{
         .formats = {format},
         .head_dim = shape.head_dim,
@@ -27,103 +55,35 @@ class OwningSlots {
         .context = kOwnTokens,
         .prefix_block_tokens = kOwnTokens,
         .prefix_block_tiers = {0}};
-    const int64_t slot_pages = arena.slot_rows() * arena.row_pages();
-    copied_bytes_ = 2 * slot_pages * arena.page_bytes;  // read and written
-    arena.slots = static_cast<int32_t>(
-        setup.as_in_model ? 2 : std::max<int64_t>(2, div_ceil(setup.memory_bytes, copied_bytes_)));
-    arena.pages = static_cast<int32_t>(2 * arena.slots * slot_pages);
-    arena_ = KvArena::make(arena, backend_.memory, stream_);
-    if (arena_ == nullptr) {
-      exit_with_error("the device has not enough memory; ask for less with --memory");
-    }
-    device_.repeat(arena_->view().arena, arena.arena_bytes(), std::vector{std::byte{1}});
-    for (int32_t slot = 0; slot < arena.slots; ++slot) {
-      make_block(slot);
-      attach(slot);
-    }
+    arena.slots = KvSlots::count(setup, copied_bytes(arena));
+    arena.pages = static_cast<int32_t>(2 * arena.rows() * arena.row_pages());
+    return arena;
   }
-
-  int64_t slots() const { return arena_->shape().slots; }
-  int64_t cycled_bytes() const { return slots() * copied_bytes_; }
-  OpCost cost() { return op_cost(args_of(0, arena_->host_pool())); }
-
-  // Requires: the caller executes every returned call, because the next one depends on it.
-  KvOwnArgs next() {
-    const int32_t slot = cursor_;
-    cursor_ = (cursor_ + 1) % static_cast<int32_t>(slots());
-    used_.push_back(slot);
-    return args_of(slot, arena_->pool());
-  }
-
-  // Releases the copies. Their slots begin with their blocks again.
-  void restore() {
-    backend_.kv_resize({.pool = arena_->pool(), .released = used_, .grown = {}}, stream_);
-    for (const int32_t slot : used_) {
-      attach(slot);
-    }
-    used_.clear();
-  }
-
- private:
   static KvOwnArgs args_of(int32_t slot, const KvPool& pool) {
     return {.pool = pool, .slot = slot, .tier = 0, .tokens = kOwnTokens};
   }
 
   // A prefix block that has the slot's number and no other owner.
   void make_block(int32_t slot) {
-    const int32_t slots[] = {slot};
-    const KvGrowth grown[] = {{slot, {}, kOwnTokens}};
-    const int64_t rows = arena_->shape().slot_rows();
-    backend_.kv_resize({.pool = arena_->pool(), .released = {}, .grown = grown}, stream_);
-    device_.upload(arena_->view().rows + slot * rows,
-                   std::vector<KvRow>(static_cast<size_t>(rows), KvRow{kOwnTokens, 0}));
+    slots_.append(slot, {}, kOwnTokens);
     const KvShare shares[] = {{.slot = slot, .tier = 0, .first = 0, .handle = slot}};
-    backend_.kv_share({arena_->pool(), shares}, stream_);
-    backend_.kv_resize({.pool = arena_->pool(), .released = slots, .grown = {}}, stream_);
+    slots_.backend().kv_share({slots_.arena().pool(), shares}, slots_.stream());
+    slots_.release({&slot, 1});
   }
 
   void attach(int32_t slot) {
     const PrefixBlock blocks[] = {{.handle = slot}};
     const KvAttachment attachments[] = {{slot, {}, blocks}};
-    backend_.kv_attach({arena_->pool(), attachments}, stream_);
+    slots_.backend().kv_attach({slots_.arena().pool(), attachments}, slots_.stream());
   }
 
-  const Device& device_;
-  const Backend& backend_;
-  Stream stream_;
-  std::unique_ptr<KvArena> arena_;
-  int64_t copied_bytes_ = 0;  // of one call
+  KvSlots slots_;
   int32_t cursor_ = 0;
   std::vector<int32_t> used_;  // slots
 };
 
-std::vector<Variant> prepare_own(const Setup& setup, const Shape& shape) {
-  std::vector<Variant> variants;
-  for (const KvFormatName& kv : setup.kv) {
-    const auto slots = std::make_shared<OwningSlots>(kv.format, setup, shape);
-    const Stream stream = setup.device->stream();
-    const OpCost cost = slots->cost();
-    for (const std::string_view isa : setup.isas) {
-      const Backend& backend = setup.device->backend(isa);
-      variants.push_back(
-          {.format = std::string(kv.name),
-           .isa = std::string(isa),
-           .peer = {},
-           .cost = cost,
-           .cycled_bytes = slots->cycled_bytes(),
-           .call = [slots, &backend, stream] { backend.kv_own(slots->next(), stream); },
-           .restore = [slots] { slots->restore(); },
-           .max_calls = slots->slots()});
-    }
-  }
-  return variants;
-}
-
 std::vector<Case> own_cases(const Setup& setup, const Shape& shape) {
-  const int32_t rows = shape.layers * shape.kv_heads;
-  return {{.label = std::to_string(kOwnTokens) + " tokens rows " + std::to_string(rows),
-           .parameters = {{"tokens", kOwnTokens}, {"rows", rows}},
-           .prepare = [=, &setup] { return prepare_own(setup, shape); }}};
+  return cases_of_used_up_slots<OwningSlots, &Backend::kv_own>(kOwnTokens, setup, shape);
 }
 
 }  // namespace

@@ -109,15 +109,14 @@ void PrefixCache::report(PrefixEvents& events, KvFormat format, int32_t section_
   events_ = &events;
 }
 
-PrefixTree::Node PrefixCache::add(Node parent, std::span<const int32_t> tokens, uint64_t hash,
-                                  const Holder& holder) {
-  const Node node = tree_.insert(parent, tokens, hash, holder.own_level, holder.grade);
+PrefixTree::Node PrefixCache::add(Node parent, const NewBlock& block, uint8_t grade) {
+  const Node node = tree_.insert(parent, block.tokens, block.hash, block.level, grade);
   if (events_ != nullptr) {
     const bool names_none = parent < 0 && parent != reported_root_;
     if (names_none || tree_.is_short(node)) {
       events_->stored_unnamed(node);
     } else {
-      events_->stored(node, parent, tokens);
+      events_->stored(node, parent, block.tokens);
     }
   }
   return node;
@@ -217,27 +216,15 @@ void PrefixCache::attach(int32_t slot, KvTiers tiers, int32_t section_pages, con
 
 int64_t PrefixCache::insert(int32_t slot, const KvPrompt& prompt, const Insertion& insertion) {
   Holder& holder = at(slot);
+  const int32_t blocks = insertion.tokens / prefix_block_tokens();
   int64_t freed = 0;
   shares_.clear();
-  for (; holder.blocks < insertion.blocks && !holder.stopped; ++holder.blocks) {
-    const std::span<const int32_t> tokens = block(prompt.tokens, holder.blocks);
-    const uint64_t hash = prompt.hashes[static_cast<size_t>(holder.blocks)];
-    Node parent = holder.node;
-    if (parent == PrefixTree::kNone) {
-      parent = tree_.root(prompt.salt, holder.own_level);
-    }
-    Node node = tree_.child(parent, tokens, hash);
+  for (; holder.blocks < blocks && !holder.stopped; ++holder.blocks) {
+    const NewBlock block{this->block(prompt.tokens, holder.blocks),
+                         prompt.hashes[static_cast<size_t>(holder.blocks)], holder.own_level,
+                         insertion.replace_coarser};
+    const Node node = claim(holder, prompt.salt, block, freed);
     if (node == PrefixTree::kNone) {
-      node = add(parent, tokens, hash, holder);
-    } else if (is_replaceable(node, holder, insertion.replace_coarser)) {
-      const int32_t handles[] = {node};
-      backend_.kv_evict({arena_.pool(), handles}, stream_);
-      freed += tree_.pages_of(node);
-      if (tree_.level(node) != holder.own_level || tree_.grade(node) != holder.grade) {
-        tree_.relabel(node, holder.own_level, holder.grade);
-      }
-      tree_.descend(node);
-    } else {
       holder.stopped = true;
       break;
     }
@@ -250,12 +237,32 @@ int64_t PrefixCache::insert(int32_t slot, const KvPrompt& prompt, const Insertio
   return freed;
 }
 
-bool PrefixCache::is_replaceable(Node node, const Holder& holder, bool replace_coarser) const {
-  const bool same_quality =
-      tree_.level(node) == holder.own_level && tree_.grade(node) == holder.grade;
+PrefixTree::Node PrefixCache::claim(const Holder& holder, std::string_view salt,
+                                    const NewBlock& block, int64_t& freed) {
+  const Node parent =
+      holder.node == PrefixTree::kNone ? tree_.root(salt, holder.own_level) : holder.node;
+  const Node node = tree_.child(parent, block.tokens, block.hash);
+  if (node == PrefixTree::kNone) {
+    return add(parent, block, holder.grade);
+  }
+  if (!is_replaceable(node, block, holder.grade)) {
+    return PrefixTree::kNone;
+  }
+  const int32_t handles[] = {node};
+  backend_.kv_evict({arena_.pool(), handles}, stream_);
+  freed += tree_.pages_of(node);
+  if (tree_.level(node) != block.level || tree_.grade(node) != holder.grade) {
+    tree_.relabel(node, block.level, holder.grade);
+  }
+  tree_.descend(node);
+  return node;
+}
+
+bool PrefixCache::is_replaceable(Node node, const NewBlock& block, uint8_t grade) const {
+  const bool same_quality = tree_.level(node) == block.level && tree_.grade(node) == grade;
   return tree_.locks(node) == 0 &&
-         (same_quality || (replace_coarser && tree_.grade(node) >= holder.grade &&
-                           tree_.level(node) >= holder.own_level));
+         (same_quality || (block.replace_coarser && tree_.grade(node) >= grade &&
+                           tree_.level(node) >= block.level));
 }
 
 // Queues the slot's next block for kv_share.

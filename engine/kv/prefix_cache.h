@@ -123,11 +123,11 @@ class PrefixCache {
   void attach(int32_t slot, KvTiers tiers, int32_t section_pages, const KvMatch& match);
   int64_t attached_short_pages(int32_t slot) const;
   // Copies the pages of the slot's short blocks, and unlocks these blocks.
-  // Requires: attached_short_pages() free pages.
+  // Requires: attached_short_pages() is not 0, and as many pages are free.
   void own_short_blocks(int32_t slot);
-  // Inserts the slot's blocks behind those that it holds already, up to `blocks` blocks of the
-  // prompt. The slot's rows hold the closed ones of `stored` tokens. If a block is in the tree
-  // already, there are two cases:
+  // Inserts the slot's blocks behind those that it holds already: the whole blocks of the prompt's
+  // first `tokens` tokens. The slot's rows hold the closed ones of `stored` tokens. If a block is
+  // in the tree already, there are two cases:
   //   - It is unlocked, with the level and grade of the slot's block: the slot's block replaces it.
   //     With `replace_coarser`, also if the slot's block is finer in level or grade and coarser in
   //     neither. A changed label invalidates earlier matches.
@@ -136,7 +136,7 @@ class PrefixCache {
   // Requires: the high tier of the slot's rows is as kv_store wrote it, i.e. not compressed; or the
   // policy replays, and the last of the blocks is the section at the end of the slot's rows.
   struct Insertion {
-    int32_t blocks = 0;
+    int32_t tokens = 0;
     int32_t stored = 0;
     bool replace_coarser = false;
   };
@@ -147,13 +147,7 @@ class PrefixCache {
   // Returns: pages of the replaced blocks, which are free now.
   // Requires: the slot is released next; its rows hold the closed ones of `stored` tokens, as
   // kv_store wrote them behind the whole blocks.
-  struct ShortInsertion {
-    int32_t tokens = 0;
-    int32_t stored = 0;
-    bool replace_coarser = false;
-  };
-  int64_t insert_short_blocks(int32_t slot, const KvPrompt& prompt,
-                              const ShortInsertion& insertion);
+  int64_t insert_short_blocks(int32_t slot, const KvPrompt& prompt, const Insertion& insertion);
   // The target becomes holder of the source's path, as far as its first `tokens` tokens reach. If
   // these tokens have closed groups behind the last common block, both slots stop inserting,
   // because two slots cannot own the pages of one block.
@@ -271,10 +265,20 @@ class PrefixCache {
   void match_short_blocks(const KvPrompt& prompt, int32_t tokens, KvMatch& match) const;
   PrefixBlock block_of(PrefixTree::Node node) const;
   std::span<const int32_t> block(std::span<const int32_t> tokens, int32_t index) const;
-  bool is_replaceable(PrefixTree::Node node, const Holder& holder, bool replace_coarser) const;
+  struct NewBlock {
+    std::span<const int32_t> tokens;
+    uint64_t hash;
+    uint8_t level;
+    bool replace_coarser;
+  };
+  // Returns: the node for the holder's next block, without pages, and locked instead of the
+  // holder's last one; kNone if another block has the place and is not replaced. Adds the pages of
+  // a replaced block to `freed`.
+  PrefixTree::Node claim(const Holder& holder, std::string_view salt, const NewBlock& block,
+                         int64_t& freed);
+  bool is_replaceable(PrefixTree::Node node, const NewBlock& block, uint8_t grade) const;
   void share(int32_t slot, PrefixTree::Node node, int32_t stored);
-  PrefixTree::Node add(PrefixTree::Node parent, std::span<const int32_t> tokens, uint64_t hash,
-                       const Holder& holder);
+  PrefixTree::Node add(PrefixTree::Node parent, const NewBlock& block, uint8_t grade);
   void erase(PrefixTree::Node leaf);
   int64_t demote(uint8_t level, int64_t pages);
   int64_t evict(int64_t pages);

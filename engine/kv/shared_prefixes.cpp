@@ -76,17 +76,17 @@ void SharedPrefixes::insert(const KvSlot& slot, const KvPrompt& prompt, int32_t 
   if (of.policy.replays() && of.sections.compressed != of.tokens) {
     return;  // its last section was inserted when it was compressed
   }
-  const int32_t blocks = std::min(tokens, of.tokens) / block_tokens();
   accounting_.give_back(
-      cache_->insert(slot.index(), prompt, {blocks, of.tokens - of.low_tokens, replace_coarser}));
+      cache_->insert(slot.index(), prompt,
+                     {std::min(tokens, of.tokens), of.tokens - of.low_tokens, replace_coarser}));
   accounting_.count_formats();
 }
 
 void SharedPrefixes::own_short_blocks(const KvSlot& slot) {
-  if (!enabled() || cache_->attached_short_pages(slot.index()) == 0) {
+  const int64_t pages = enabled() ? cache_->attached_short_pages(slot.index()) : 0;
+  if (pages == 0) {
     return;
   }
-  const int64_t pages = cache_->attached_short_pages(slot.index());
   make_room(pages);
   accounting_.take(pages);
   cache_->own_short_blocks(slot.index());

@@ -60,9 +60,6 @@ int64_t PrefixCache::attached_short_pages(int32_t slot) const {
 
 void PrefixCache::own_short_blocks(int32_t slot) {
   Holder& holder = at(slot);
-  if (holder.short_blocks == 0) {
-    return;
-  }
   backend_.kv_own({.pool = arena_.pool(),
                    .slot = slot,
                    .tier = tier_of(holder.own_level),
@@ -75,7 +72,7 @@ void PrefixCache::own_short_blocks(int32_t slot) {
 }
 
 int64_t PrefixCache::insert_short_blocks(int32_t slot, const KvPrompt& prompt,
-                                         const ShortInsertion& insertion) {
+                                         const Insertion& insertion) {
   Holder& holder = at(slot);
   const uint8_t whole = whole_level_of(holder);
   if (tree_.short_block_pages(whole) == 0 || holder.stopped || holder.low_blocks > 0) {
@@ -89,23 +86,9 @@ int64_t PrefixCache::insert_short_blocks(int32_t slot, const KvPrompt& prompt,
   for (; holder.short_blocks < rest / tree_.short_block_tokens(); ++holder.short_blocks) {
     const std::span<const int32_t> tokens =
         short_block(prompt.tokens, holder.blocks, holder.short_blocks);
-    const uint64_t hash = PrefixTree::hash(tokens);
-    const Node parent =
-        holder.node == PrefixTree::kNone ? tree_.root(prompt.salt, holder.own_level) : holder.node;
-    Node node = tree_.child(parent, tokens, hash);
+    const NewBlock block{tokens, PrefixTree::hash(tokens), whole, insertion.replace_coarser};
+    const Node node = claim(holder, prompt.salt, block, freed);
     if (node == PrefixTree::kNone) {
-      node = add(parent, tokens, hash, {.own_level = whole, .grade = holder.grade});
-    } else if (tree_.locks(node) == 0 &&
-               (tree_.grade(node) == holder.grade ||
-                (insertion.replace_coarser && tree_.grade(node) > holder.grade))) {
-      const int32_t handles[] = {node};
-      backend_.kv_evict({arena_.pool(), handles}, stream_);
-      freed += tree_.pages_of(node);
-      if (tree_.grade(node) != holder.grade) {
-        tree_.relabel(node, whole, holder.grade);
-      }
-      tree_.descend(node);
-    } else {
       break;
     }
     shares_.push_back({.slot = slot,
