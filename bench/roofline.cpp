@@ -30,8 +30,24 @@ TESSERA_PEAK_LOOP(fma_512, __m512, "vfmadd231ps")
 TESSERA_PEAK_LOOP(bf16_512, __m512, "vdpbf16ps")
 TESSERA_PEAK_LOOP(int8_512, __m512i, "vpdpbusd")
 TESSERA_PEAK_LOOP(fma_256, __m256, "vfmadd231ps")
-TESSERA_PEAK_LOOP(madd_256, __m256i, "vpmaddwd")
-TESSERA_PEAK_LOOP(maddubs_256, __m256i, "vpmaddubsw")
+
+// Integers of AVX2 need a multiplication and an addition, which share the ports.
+#define TESSERA_CHAIN_PEAK_LOOP(function, multiply, add)           \
+  [[gnu::target("avx2")]] void function() {                        \
+    __m256i sums[kChains] = {};                                    \
+    __m256i input = {};                                            \
+    for (int64_t round = 0; round < kLoopRounds; ++round) {        \
+      _Pragma("GCC unroll 12") for (int i = 0; i < kChains; ++i) { \
+        __m256i products;                                          \
+        asm volatile(multiply " %2, %2, %1\n\t" add " %1, %0, %0"  \
+                     : "+x"(sums[i]), "=&x"(products)              \
+                     : "x"(input));                                \
+      }                                                            \
+    }                                                              \
+  }
+
+TESSERA_CHAIN_PEAK_LOOP(madd_add_256, "vpmaddwd", "vpaddd")
+TESSERA_CHAIN_PEAK_LOOP(maddubs_add_256, "vpmaddubsw", "vpaddw")
 
 // Baseline x86-64 without any extension: two-operand instructions on 128 bits.
 #define TESSERA_PLAIN_PEAK_LOOP(function, vector, even, odd)          \
@@ -170,9 +186,10 @@ PeakLoop peak_loop(CpuIsa isa, WeightFormat arithmetic) {
                  ? peak(bf16_512, 64, "vdpbf16ps zmm")
                  : peak(fma_512, 32, "vfmadd231ps zmm");
     case CpuIsa::avx2:
-      return !integers                          ? peak(fma_256, 16, "vfmadd231ps ymm")
-             : arithmetic == WeightFormat::int8 ? peak(madd_256, 32, "vpmaddwd ymm")
-                                                : peak(maddubs_256, 64, "vpmaddubsw ymm");
+      return !integers ? peak(fma_256, 16, "vfmadd231ps ymm")
+             : arithmetic == WeightFormat::int8
+                 ? peak(madd_add_256, 32, "vpmaddwd + vpaddd ymm")
+                 : peak(maddubs_add_256, 64, "vpmaddubsw + vpaddw ymm");
     case CpuIsa::scalar:
       break;
   }

@@ -58,14 +58,26 @@ struct Simd256 {
   TESSERA_INLINE static Floats odd_bf16(Ints pairs) {
     return to_bits(_mm256_and_si256(pairs, _mm256_set1_epi32(-65536)));
   }
+  // The bf16 of a unit become two vectors of f32, once for all rows. Activations are f32 already.
+  template <WeightFormat kFormat>
+  static constexpr int kParts = kFormat == WeightFormat::bf16 ? 2 : 1;
+  template <WeightFormat kFormat>
+  TESSERA_INLINE static Ints load_part(const std::byte* from, int part) {
+    if constexpr (kFormat == WeightFormat::bf16) {
+      asm volatile("" : : : "memory");  // loads again: pairs that stay in registers spill sums
+      const Ints pairs = load_units(from);
+      return _mm256_slli_epi32(part == 0 ? pairs : _mm256_srli_epi32(pairs, 16), 16);
+    }
+    return kFormat == WeightFormat::f16 ? load_f16_units(from) : load_units(from);
+  }
   template <WeightFormat kFormat>
   TESSERA_INLINE static Floats multiply_add(Floats sum, Ints weights, Ints input) {
-    if constexpr (kFormat == WeightFormat::f32 || kFormat == WeightFormat::f16) {
-      return _mm256_fmadd_ps(to_bits(weights), to_bits(input), sum);
-    } else {
-      sum = _mm256_fmadd_ps(even_bf16(weights), even_bf16(input), sum);
-      return _mm256_fmadd_ps(odd_bf16(weights), odd_bf16(input), sum);
+    if constexpr (kFormat == WeightFormat::bf16) {
+      // With the intrinsic, GCC 12 adds to copies of the sums, and spills them.
+      asm("vfmadd231ps %2, %1, %0" : "+x"(sum) : "x"(weights), "x"(input));
+      return sum;
     }
+    return _mm256_fmadd_ps(to_bits(weights), to_bits(input), sum);
   }
 
   TESSERA_INLINE static Floats load_f16(const std::byte* from) {
@@ -207,12 +219,11 @@ TESSERA_INLINE __m256i round_to_bf16(__m256 value) {
   return _mm256_blendv_epi8(rounded, quiet_nan, _mm256_castps_si256(is_nan));
 }
 
-void convert_bf16(const ActivationRow& row) {
-  for (int64_t at = 0; at * 2 < row.out_bytes; at += 8) {
-    const __m256i rounded = round_to_bf16(load_inputs(row, at));
-    const __m128i packed =
-        _mm_packus_epi32(_mm256_castsi256_si128(rounded), _mm256_extracti128_si256(rounded, 1));
-    store_bytes(row.out + at * 2, packed, row.out_bytes - at * 2);
+void convert_bf16(const ActivationRow& row) {  // stored as f32
+  for (int64_t at = 0; at * 4 < row.out_bytes; at += 8) {
+    const __m256i rounded = _mm256_slli_epi32(round_to_bf16(load_inputs(row, at)), 16);
+    _mm256_maskstore_ps(reinterpret_cast<float*>(row.out) + at,
+                        Simd256::mask(row.out_bytes / 4 - at), _mm256_castsi256_ps(rounded));
   }
 }
 
@@ -367,15 +378,15 @@ constexpr FormatKernels kNibbles{convert_nibbles<kFormat>, 1, kWide<Simd256, kFo
 
 constinit const LinearKernels linear_kernels{{
     // in the order of WeightFormat
-    {convert_f32, 1, kWide<Simd256, WeightFormat::f32, 3, 4>,
+    {convert_f32, 4, kWide<Simd256, WeightFormat::f32, 3, 4>,
      kTall<Simd256, WeightFormat::f32, 6, 2>},
-    {convert_bf16, 1, kWide<Simd256, WeightFormat::bf16, 2, 4>,
-     kTall<Simd256, WeightFormat::bf16, 4, 2>},
-    {convert_f16, 1, kWide<Simd256, WeightFormat::f16, 3, 4>,
+    {convert_bf16, 4, kWide<Simd256, WeightFormat::bf16, 2, 4>,
+     kTall<Simd256, WeightFormat::bf16, 6, 2>},
+    {convert_f16, 4, kWide<Simd256, WeightFormat::f16, 3, 4>,
      kTall<Simd256, WeightFormat::f16, 6, 2>},
     kBytes<WeightFormat::int8>,
     kNibbles<WeightFormat::int4>,
-    {convert_fp8, 1, kWide<Simd256, WeightFormat::fp8, 1, 4>,
+    {convert_fp8, 2, kWide<Simd256, WeightFormat::fp8, 1, 4>,
      kTall<Simd256, WeightFormat::fp8, 4, 1>},
     kNibbles<WeightFormat::int4_symmetric>,
     kNibbles<WeightFormat::int5_symmetric>,
@@ -395,7 +406,7 @@ constinit const LinearKernels linear_kernels{{
     kBytes<group_tile(WeightFormat::int8_group64)>,
     kBytes<group_tile(WeightFormat::int8_group128)>,
     kBytes<group_tile(WeightFormat::int8_row)>,
-    {convert_groups<convert_fp8>, 1, kWide<Simd256, WeightFormat::fp8_group128, 1, 2>,
+    {convert_groups<convert_fp8>, 2, kWide<Simd256, WeightFormat::fp8_group128, 1, 2>,
      kTall<Simd256, WeightFormat::fp8_group128, 4, 1>},
 }};
 

@@ -147,15 +147,15 @@ constexpr FormatKernels kBlocks{convert_blocks<kFormat>, 1, kWide<Simd512, kForm
 
 constinit const LinearKernels linear_kernels{{
     // in the order of WeightFormat
-    {convert_f32, 1, kWide<Simd512, WeightFormat::f32, 6, 4>,
+    {convert_f32, 4, kWide<Simd512, WeightFormat::f32, 6, 4>,
      kTall<Simd512, WeightFormat::f32, 12, 2>},
-    {convert_bf16, 1, kWide<Simd512, WeightFormat::bf16, 6, 4>,
+    {convert_bf16, 2, kWide<Simd512, WeightFormat::bf16, 6, 4>,
      kTall<Simd512, WeightFormat::bf16, 12, 2>},
-    {convert_f16, 1, kWide<Simd512, WeightFormat::f16, 6, 4>,
+    {convert_f16, 4, kWide<Simd512, WeightFormat::f16, 6, 4>,
      kTall<Simd512, WeightFormat::f16, 12, 2>},
     kBlocks<WeightFormat::int8, 8>,
     kBlocks<WeightFormat::int4, 6>,
-    {convert_fp8, 1, kWide<Simd512, WeightFormat::fp8, 3, 4>,
+    {convert_fp8, 2, kWide<Simd512, WeightFormat::fp8, 3, 4>,
      kTall<Simd512, WeightFormat::fp8, 8, 2>},
     kBlocks<WeightFormat::int4_symmetric, 6>,
     kBlocks<WeightFormat::int5_symmetric, 6>,
@@ -175,7 +175,7 @@ constinit const LinearKernels linear_kernels{{
     kBlocks<group_tile(WeightFormat::int8_group64), 8>,
     kBlocks<group_tile(WeightFormat::int8_group128), 8>,
     kBlocks<group_tile(WeightFormat::int8_row), 8>,
-    {convert_groups<convert_fp8>, 1, kWide<Simd512, WeightFormat::fp8_group128, 2, 4>,
+    {convert_groups<convert_fp8>, 2, kWide<Simd512, WeightFormat::fp8_group128, 2, 4>,
      kTall<Simd512, WeightFormat::fp8_group128, 5, 2>},
 }};
 

@@ -63,9 +63,9 @@ struct TileKernels {
 
 struct FormatKernels {
   ConvertActivations convert = nullptr;
-  int64_t code_bytes = 1;  // of a converted activation; integers only
-  TileKernels wide;        // for few rows: more independent sums, more bytes in flight
-  TileKernels tall;        // for many rows: a loaded weight serves as many rows as registers allow
+  int64_t input_bytes = 0;  // of a converted activation
+  TileKernels wide;         // for few rows: more independent sums, more bytes in flight
+  TileKernels tall;         // for many rows: a loaded weight serves as many rows as registers allow
 };
 
 struct LinearKernels {

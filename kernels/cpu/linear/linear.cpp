@@ -16,8 +16,8 @@ constexpr int64_t kGrainBytes = 32768;   // weights or activations: about a micr
 constexpr int64_t kRowBlock = 192;       // rows that use a stretch of weights while it is in L2
 constexpr int64_t kStretchUnits = 512;   // units of a stretch: 64 KiB of weights, 384 of rows
 constexpr int64_t kAheadBytes = 8192;    // prefetch distance of a single tile
-constexpr int64_t kSlicesAtOnce = 4;     // so that the prefetched weights come next
-constexpr int64_t kMaxSlice = 32;        // outputs of a slice with several stretches
+constexpr int64_t kStripsAtOnce = 4;     // so that the prefetched weights come next
+constexpr int64_t kMaxSlice = 32;        // outputs of a strip with several stretches
 constexpr int64_t kOrderedInputs = 512;  // inputs that are put in order at once, whole blocks
 
 // One call of `linear`: converts the activations, then multiplies slices of outputs by blocks of
@@ -28,7 +28,7 @@ class Product {
       : args_(args),
         panels_{args.weight->format, args.weight->rows, args.weight->cols},
         kernels_(kernels.formats[static_cast<size_t>(args.weight->format)]),
-        layout_{args.weight->format, args.in.rows, args.in.cols, kernels_.code_bytes},
+        layout_{args.weight->format, args.in.rows, args.in.cols, kernels_.input_bytes},
         tiles_(args.in.rows <= kernels_.wide.max_rows ? kernels_.wide : kernels_.tall) {
     TESSERA_CHECK(args.in.cols == panels_.cols && args.out.cols == panels_.rows, "shapes differ");
     TESSERA_CHECK(args.out.rows == args.in.rows, "as many outputs as inputs");
@@ -47,14 +47,14 @@ class Product {
       }
     });
     const int64_t blocks = div_ceil(rows, kRowBlock);
-    const int64_t slices = div_ceil(panels_.rows, tiles_.slice);
-    pool.parallel_for(blocks * slices, slices_at_once(blocks * slices, pool.threads()),
+    const int64_t strips = div_ceil(panels_.rows, strip());
+    pool.parallel_for(blocks * strips, strips_at_once(blocks * strips, pool.threads()),
                       [&](int64_t begin, int64_t end, int) {
                         if (tiles_.begin != nullptr) {
                           tiles_.begin();
                         }
                         for (int64_t item = begin; item < end; ++item) {
-                          multiply(item / slices, blocks, item % slices);
+                          multiply(item / strips, blocks, item % strips);
                         }
                         if (tiles_.end != nullptr) {
                           tiles_.end();
@@ -99,45 +99,61 @@ class Product {
     }
   }
 
-  // Returns: number of slices that a thread claims at once. It makes a claim worth its cost. With
+  // Returns: outputs that a thread multiplies together, whole panels. Narrower slices of a panel
+  // take turns in each stretch, so that all of them share the prefetches of the next one.
+  int64_t strip() const { return std::max(tiles_.slice, kPanelRows); }
+
+  // Returns: number of strips that a thread claims at once. It makes a claim worth its cost. With
   // many items it is larger, so that the prefetched weights are the next ones.
-  int64_t slices_at_once(int64_t items, int threads) const {
-    const int64_t slice_bytes = panels_.panel_bytes() * tiles_.slice / kPanelRows;
-    const int64_t work = slice_bytes * div_ceil(std::min(args_.in.rows, kRowBlock), 8);
+  int64_t strips_at_once(int64_t items, int threads) const {
+    const int64_t strip_bytes = panels_.panel_bytes() * strip() / kPanelRows;
+    const int64_t work = strip_bytes * div_ceil(std::min(args_.in.rows, kRowBlock), 8);
     const int64_t worthwhile = kGrainBytes / (work + 1);
-    return std::max({int64_t{1}, worthwhile, std::min(kSlicesAtOnce, items / (4 * threads))});
+    return std::max({int64_t{1}, worthwhile, std::min(kStripsAtOnce, items / (4 * threads))});
   }
 
-  // Multiplies a block of rows by a slice of outputs. Rows are cut as evenly as possible, so that
-  // no tile is left with few rows.
-  void multiply(int64_t block, int64_t blocks, int64_t slice) const {
+  // Multiplies a block of rows by a strip of outputs.
+  void multiply(int64_t block, int64_t blocks, int64_t strip_index) const {
     alignas(64) float partial[kRowBlock * kMaxSlice];
     const int64_t begin = args_.in.rows * block / blocks;
     const int64_t count = args_.in.rows * (block + 1) / blocks - begin;
-    const int64_t tiles = div_ceil(count, tiles_.max_rows);
-    const int64_t larger = count % tiles;  // tiles with one row more than the others
+    const int64_t first = strip_index * strip();
+    const int64_t slices = div_ceil(std::min(strip(), panels_.rows - first), tiles_.slice);
+    const int64_t tiles = div_ceil(count, tiles_.max_rows) * slices;
     const int64_t stretch = tiles > 1 ? kStretchUnits : layout_.units();
     const int64_t unit_bytes = panels_.panel_bytes() / layout_.units();
-    LinearTile described = describe(slice * tiles_.slice);
-    described.ahead_step = unit_bytes / tiles;
     for (int64_t unit = 0; unit < layout_.units(); unit += stretch) {
-      take_units(unit, std::min(stretch, layout_.units() - unit), described);
-      described.begins = unit == 0;
-      described.ends = unit + stretch >= layout_.units();
-      // Stretches are adjacent in memory, and so are slices. A single tile prefetches a little
+      const int64_t units = std::min(stretch, layout_.units() - unit);
+      // Stretches are adjacent in memory, and so are strips. A single tile prefetches a little
       // ahead of itself. Several tiles divide the next stretch between them.
-      const int64_t share = described.units * described.ahead_step;
-      described.ahead = described.panel + unit * unit_bytes +
-                        (tiles == 1 ? kAheadBytes : described.units * unit_bytes);
-      int64_t row = 0;
-      for (int64_t tile = 0; tile < tiles; ++tile) {
-        const int64_t rows = count / tiles + (tile < larger ? 1 : 0);
-        take_rows(begin + row, slice * tiles_.slice, described);
-        described.partial = partial + tile * tiles_.max_rows * tiles_.slice;
-        tiles_.by_rows[rows - 1](described);
-        described.ahead += share;
-        row += rows;
+      const std::byte* ahead = args_.weight->data + first / kPanelRows * panels_.panel_bytes() +
+                               unit * unit_bytes + (tiles == 1 ? kAheadBytes : units * unit_bytes);
+      for (int64_t slice = 0; slice < slices; ++slice) {
+        LinearTile described = describe(first + slice * tiles_.slice);
+        take_units(unit, units, described);
+        described.begins = unit == 0;
+        described.ends = unit + stretch >= layout_.units();
+        described.ahead = ahead;
+        described.ahead_step = unit_bytes / tiles;
+        described.partial = partial + slice * count * tiles_.slice;
+        multiply_rows(begin, count, first + slice * tiles_.slice, described);
+        ahead = described.ahead;
       }
+    }
+  }
+
+  // Multiplies rows by a slice over a stretch. Rows are cut as evenly as possible, so that no tile
+  // is left with few rows.
+  void multiply_rows(int64_t begin, int64_t count, int64_t output, LinearTile& described) const {
+    const int64_t tiles = div_ceil(count, tiles_.max_rows);
+    int64_t row = 0;
+    for (int64_t tile = 0; tile < tiles; ++tile) {
+      const int64_t rows = count / tiles + (tile < count % tiles ? 1 : 0);
+      take_rows(begin + row, output, described);
+      tiles_.by_rows[rows - 1](described);
+      described.ahead += described.units * described.ahead_step;
+      described.partial += rows * tiles_.slice;
+      row += rows;
     }
   }
 

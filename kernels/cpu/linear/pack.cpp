@@ -363,9 +363,9 @@ void pack_codes(const WeightCodes& codes, int64_t first_row, const PackedWeight&
 int64_t linear_scratch_bytes(int64_t tokens, int64_t cols) {
   int64_t bytes = 0;
   for (int format = 0; format < kWeightFormatCount; ++format) {
-    bytes = std::max(bytes, ActivationLayout{static_cast<WeightFormat>(format), tokens, cols,
-                                             ActivationLayout::kMaxCodeBytes}
-                                .bytes());
+    const auto each = static_cast<WeightFormat>(format);
+    const int64_t input_bytes = ActivationLayout::max_input_bytes(each);
+    bytes = std::max(bytes, ActivationLayout{each, tokens, cols, input_bytes}.bytes());
   }
   return bytes;
 }

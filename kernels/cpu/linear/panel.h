@@ -79,22 +79,26 @@ static_assert(PanelLayout{WeightFormat::int4_zero128, 64, 256}.bytes() == 64 * (
 static_assert(PanelLayout{WeightFormat::int6_super, 64, 256}.bytes() == 64 * (192 + 16 + 2));
 
 // Layout of a call's activations in the scratch space of LinearArgs. Rows are row-major in the
-// weight's element type, zero beyond `cols`. f16 activations are rounded to f16 and stored as f32;
-// fp8 ones are stored as bf16. A row for blocks of integers has for each block:
-//   [block] codes of `code_bytes`, an f32 scale, and 32 bits that the kernels derive from the sum
+// weight's element type, zero beyond `cols`. An input has `input_bytes`, which the kernels choose:
+// f16 activations are rounded to f16 and stored as f32, fp8 ones are stored as bf16, and bf16 ones
+// as bf16 or as f32. A row for blocks of integers has for each block:
+//   [block] codes of `input_bytes`, an f32 scale, and 32 bits that the kernels derive from the sum
 //   of the codes (ActivationRow)
 struct ActivationLayout {
   // AMX tile registers read this many rows at a time. Data read from rows that do not exist reaches
   // no output.
   static constexpr int64_t kTileTokens = 32;
-  static constexpr int64_t kMaxCodeBytes = 2;
 
   WeightFormat format = WeightFormat::f32;
   int64_t tokens = 0;
   int64_t cols = 0;
-  int64_t code_bytes = 1;  // integers only
+  int64_t input_bytes = 0;
 
-  // Returns: number of units that a kernel reads of a row. Four integers are a unit.
+  // Returns: the largest input_bytes of an instruction set.
+  static constexpr int64_t max_input_bytes(WeightFormat format) {
+    return encoding(format).is_coded() ? 2 : 4;
+  }
+  // Returns: number of weight units that a row is multiplied with. Four integers are a unit.
   constexpr int64_t units() const {
     switch (format) {
       case WeightFormat::f32:
@@ -104,15 +108,18 @@ struct ActivationLayout {
         return div_ceil(cols, 2);
       case WeightFormat::fp8:
       case WeightFormat::fp8_group128:
-        return round_up(cols, 4) / 2;  // bf16 with E4M3 values
+        return round_up(cols, 4) / 2;  // pairs, as bf16 has them
       default:
         return round_up(cols, encoding(format).block) / 4;
     }
   }
   constexpr int64_t row_bytes() const {
     const WeightEncoding stored = encoding(format);
-    return stored.block == 0 ? units() * 4
-                             : stored.blocks(cols) * (stored.block * code_bytes + 2 * 4);
+    if (stored.is_coded()) {
+      return stored.blocks(cols) * (stored.block * input_bytes + 2 * 4);
+    }
+    const bool single = format == WeightFormat::f32 || format == WeightFormat::f16;
+    return units() * (single ? 1 : 2) * input_bytes;
   }
   // Returns: bytes between rows, an odd number of cache lines. The rows of a tile then do not fall
   // into the same cache set.

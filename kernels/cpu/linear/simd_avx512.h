@@ -68,6 +68,12 @@ struct Simd512 {
     return _mm512_fmadd_ps(a, b, sum);
   }
   template <WeightFormat kFormat>
+  static constexpr int kParts = 1;
+  template <WeightFormat kFormat>
+  TESSERA_INLINE static Ints load_part(const std::byte* from, int /*part*/) {
+    return kFormat == WeightFormat::f16 ? load_f16_units(from) : load_units(from);
+  }
+  template <WeightFormat kFormat>
   TESSERA_INLINE static Floats multiply_add(Floats sum, Ints weights, Ints input) {
     if constexpr (kFormat == WeightFormat::f32 || kFormat == WeightFormat::f16) {
       return _mm512_fmadd_ps(to_bits(weights), to_bits(input), sum);

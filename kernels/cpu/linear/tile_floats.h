@@ -2,37 +2,44 @@
 
 #include "kernels/cpu/linear/tile.h"
 
-// Tiles of floating-point formats. Sums stay in registers from the first input to the last.
+// Tiles of floating-point formats. Sums stay in registers from the first input to the last. A unit
+// of weights is loaded in Simd::kParts vectors, and each is multiplied with 32 bits of activations.
 namespace tessera {
 
 template <class Simd, WeightFormat kFormat, int R, int V, bool kIsTall>
 void multiply_floats(const LinearTile& tile) {
   typename Simd::Floats sums[R][V];
+  constexpr int kParts = Simd::template kParts<kFormat>;
   constexpr int kUnitBytes = kFormat == WeightFormat::f16 ? 2 : 4;
   constexpr int64_t kRowBytes = kBytesPerUnitRow / 4 * kUnitBytes;
   start<Simd, R, V>(tile, sums);
   Slice<Simd, V, kUnitBytes> slice(tile, tile.first_unit * kRowBytes);
-  Rows<R> rows(tile, 4 * tile.first_unit);
+  Rows<R> rows(tile, 4 * kParts * tile.first_unit);
   fetch_outputs<Simd, R, V>(tile);
   Fetch<Simd, V, kIsTall> fetch(tile, 1);
   for (int64_t unit = 0; unit < tile.units; ++unit) {
     fetch.next(slice.vectors, 0);
-    typename Simd::Ints weights[V];
-#pragma GCC unroll 8
-    for (int v = 0; v < V; ++v) {
-      weights[v] = kFormat == WeightFormat::f16 ? Simd::load_f16_units(slice.vectors[v])
-                                                : Simd::load_units(slice.vectors[v]);
-      slice.vectors[v] += kRowBytes;
-    }
-#pragma GCC unroll 16
-    for (int r = 0; r < R; ++r) {
-      const typename Simd::Ints input = Simd::broadcast_unit(rows.unit(r));
+#pragma GCC unroll 2
+    for (int part = 0; part < kParts; ++part) {
+      typename Simd::Ints weights[V];
 #pragma GCC unroll 8
       for (int v = 0; v < V; ++v) {
-        sums[r][v] = Simd::template multiply_add<kFormat>(sums[r][v], weights[v], input);
+        weights[v] = Simd::template load_part<kFormat>(slice.vectors[v], part);
+      }
+#pragma GCC unroll 16
+      for (int r = 0; r < R; ++r) {
+        const typename Simd::Ints input = Simd::broadcast_unit(rows.unit(r) + 4 * part);
+#pragma GCC unroll 8
+        for (int v = 0; v < V; ++v) {
+          sums[r][v] = Simd::template multiply_add<kFormat>(sums[r][v], weights[v], input);
+        }
       }
     }
-    rows.advance(4);
+#pragma GCC unroll 8
+    for (int v = 0; v < V; ++v) {
+      slice.vectors[v] += kRowBytes;
+    }
+    rows.advance(4 * kParts);
   }
   if (tile.ends) {
     write<Simd, R, V>(tile, sums);
