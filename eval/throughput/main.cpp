@@ -7,8 +7,10 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <optional>
 #include <random>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -25,11 +27,13 @@
 namespace tessera {
 namespace {
 
+constexpr std::string_view kStored = "stored";  // weights as the checkpoint has them
 // A quarter of the tokens in k8v4, half of them in k4v2, a quarter dropped.
 constexpr const char* kMix = "leankv:keep_share=0.75:high_share=0.3334";
 
 struct Options {
   std::string device = "cpu";
+  std::optional<CpuIsa> isa;  // the best of the machine
   std::filesystem::path model = "build/random-8b";
   std::string weights = "bf16";
   std::vector<std::string> kv = {"f16", "k8v4", kMix};
@@ -78,6 +82,15 @@ EngineRequest request_of(const Options& options, int32_t vocab, std::mt19937& ra
   return request;
 }
 
+// Returns: nothing for the formats that the checkpoint has.
+std::optional<WeightFormat> weights_of(const Options& options) {
+  if (options.weights == kStored) {
+    return std::nullopt;
+  }
+  return *std::ranges::find(kWeightFormats, options.weights,
+                            [](WeightFormat format) { return name(format); });
+}
+
 struct Run {
   double seconds = 0;
   EngineStats stats;
@@ -94,10 +107,8 @@ absl::StatusOr<Run> run(const Options& options, const std::string& kv, const Bac
   engine_options.kv = preset;
   engine_options.prefix_cache = false;  // prompts are random
   engine_options.kv_bytes = options.kv_bytes;
-  const auto weights = std::ranges::find(kWeightFormats, options.weights,
-                                         [](WeightFormat format) { return name(format); });
   TESSERA_ASSIGN_OR_RETURN(auto model, Transformer::load(options.model,
-                                                         {.weights = *weights,
+                                                         {.weights = weights_of(options),
                                                           .limits = step_limits(engine_options),
                                                           .max_logits_rows = options.sequences},
                                                          backend, stream));
@@ -147,7 +158,7 @@ absl::Status measure(const Options& options, const std::string& kv, const Comput
 }
 
 absl::Status run_all(const Options& options) {
-  TESSERA_ASSIGN_OR_RETURN(const ComputeDevice device, open_device(options.device, std::nullopt));
+  TESSERA_ASSIGN_OR_RETURN(const ComputeDevice device, open_device(options.device, options.isa));
   TESSERA_ASSIGN_OR_RETURN(const auto gguf, find_gguf(options.model));
   if (!gguf && !std::filesystem::exists(options.model / "config.json")) {
     std::fprintf(stderr, "Writing random weights to %s.\n", options.model.c_str());
@@ -172,16 +183,28 @@ absl::Status run_all(const Options& options) {
 absl::StatusOr<int> run(int argc, char** argv) {
   CLI::App app("Requests of one length through the engine, by KV format.", "tessera-throughput");
   Options options;
-  std::vector<std::string> formats;
+  std::vector<std::string> formats{std::string(kStored)};
   for (const WeightFormat format : kWeightFormats) {
     formats.emplace_back(name(format));
   }
   app.add_option("--device", options.device, "cpu or cuda [cpu]");
+  std::vector<std::string> sets;
+  for (const CpuIsa isa : kCpuIsas) {
+    sets.emplace_back(name(isa));
+  }
+  app.add_option_function<std::string>(
+         "--isa",
+         [&options](const std::string& text) {
+           options.isa = *std::ranges::find(kCpuIsas, text, [](CpuIsa isa) { return name(isa); });
+         },
+         "instruction set of the CPU [the best]")
+      ->check(CLI::IsMember(sets));
   app.add_option(
       "--model", options.model,
       "a Hugging Face directory or a GGUF file; random weights are written where there is "
       "none [build/random-8b]");
-  app.add_option("--weights", options.weights, "format of the weights in memory [bf16]")
+  app.add_option("--weights", options.weights,
+                 "format of the weights in memory; stored: the checkpoint's [bf16]")
       ->check(CLI::IsMember(formats));
   app.add_option("--kv", options.kv, "policies [f16, k8v4, and a mix by budget]")->delimiter(',');
   app.add_option("--layers", options.layers, "layers to write [32]")->check(CLI::Range(1, 1000));

@@ -217,7 +217,7 @@ constexpr TileKernels kKernels{V * Simd512::kLanes, kMax,
 // With few rows, a line of weights is loaded once for all of them. With many, a tile is twice 16
 // rows by two vectors of outputs, so that each loaded register serves two products.
 LinearKernels linear_kernels() {
-  LinearKernels kernels = avx512::linear_kernels;
+  LinearKernels kernels = avx512::kLinearKernels;
   FormatKernels& bf16 = kernels.formats[static_cast<int>(WeightFormat::bf16)];
   bf16.wide = kKernels<kTileRows, 4, false>;
   bf16.tall = kKernels<2 * kTileRows, 2, true>;

@@ -376,7 +376,7 @@ template <WeightFormat kFormat>
 constexpr FormatKernels kNibbles{convert_nibbles<kFormat>, 1, kWide<Simd256, kFormat, 2, 4>,
                                  kTall<Simd256, kFormat, 4, 2>};
 
-constinit const LinearKernels linear_kernels{{
+constinit const LinearKernels kLinearKernels{{
     // in the order of WeightFormat
     {convert_f32, 4, kWide<Simd256, WeightFormat::f32, 3, 4>,
      kTall<Simd256, WeightFormat::f32, 6, 2>},

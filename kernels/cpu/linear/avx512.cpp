@@ -145,7 +145,7 @@ template <WeightFormat kFormat, int kWideRows>
 constexpr FormatKernels kBlocks{convert_blocks<kFormat>, 1, kWide<Simd512, kFormat, kWideRows, 2>,
                                 kTall<Simd512, kFormat, 6, 2>};
 
-constinit const LinearKernels linear_kernels{{
+constinit const LinearKernels kLinearKernels{{
     // in the order of WeightFormat
     {convert_f32, 4, kWide<Simd512, WeightFormat::f32, 6, 4>,
      kTall<Simd512, WeightFormat::f32, 12, 2>},

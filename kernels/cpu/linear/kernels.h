@@ -73,10 +73,10 @@ struct LinearKernels {
 };
 
 namespace avx2 {
-extern const LinearKernels linear_kernels;
+extern const LinearKernels kLinearKernels;
 }
 namespace avx512 {
-extern const LinearKernels linear_kernels;
+extern const LinearKernels kLinearKernels;
 }
 namespace amx {
 LinearKernels linear_kernels();

@@ -27,8 +27,11 @@ class Product {
   Product(const LinearArgs& args, const LinearKernels& kernels)
       : args_(args),
         panels_{args.weight->format, args.weight->rows, args.weight->cols},
+        places_(args.weight->format),
+        panel_bytes_(panels_.panel_bytes()),
         kernels_(kernels.formats[static_cast<size_t>(args.weight->format)]),
         layout_{args.weight->format, args.in.rows, args.in.cols, kernels_.input_bytes},
+        units_(layout_.units()),
         tiles_(args.in.rows <= kernels_.wide.max_rows ? kernels_.wide : kernels_.tall) {
     TESSERA_CHECK(args.in.cols == panels_.cols && args.out.cols == panels_.rows, "shapes differ");
     TESSERA_CHECK(args.out.rows == args.in.rows, "as many outputs as inputs");
@@ -83,9 +86,9 @@ class Product {
   void convert_in_order(int64_t row) const {
     std::array<float, kOrderedInputs> ordered;
     const std::span<const float> in = args_.in.row(row);
-    const int64_t block = encoding(layout_.format).block;
+    const int64_t block = places_.stored.block;
     TESSERA_CHECK(block > 0 && kOrderedInputs % block == 0, "an order of inputs without blocks");
-    const int64_t block_bytes = layout_.row_bytes() / encoding(layout_.format).blocks(layout_.cols);
+    const int64_t block_bytes = layout_.row_bytes() / places_.stored.blocks(layout_.cols);
     for (int64_t first = 0; first < layout_.cols; first += kOrderedInputs) {
       const int64_t inputs = std::min(kOrderedInputs, layout_.cols - first);
       for (int64_t i = 0; i < inputs; ++i) {
@@ -106,7 +109,7 @@ class Product {
   // Returns: number of strips that a thread claims at once. It makes a claim worth its cost. With
   // many items it is larger, so that the prefetched weights are the next ones.
   int64_t strips_at_once(int64_t items, int threads) const {
-    const int64_t strip_bytes = panels_.panel_bytes() * strip() / kPanelRows;
+    const int64_t strip_bytes = panel_bytes_ * strip() / kPanelRows;
     const int64_t work = strip_bytes * div_ceil(std::min(args_.in.rows, kRowBlock), 8);
     const int64_t worthwhile = kGrainBytes / (work + 1);
     return std::max({int64_t{1}, worthwhile, std::min(kStripsAtOnce, items / (4 * threads))});
@@ -120,19 +123,19 @@ class Product {
     const int64_t first = strip_index * strip();
     const int64_t slices = div_ceil(std::min(strip(), panels_.rows - first), tiles_.slice);
     const int64_t tiles = div_ceil(count, tiles_.max_rows) * slices;
-    const int64_t stretch = tiles > 1 ? kStretchUnits : layout_.units();
-    const int64_t unit_bytes = panels_.panel_bytes() / layout_.units();
-    for (int64_t unit = 0; unit < layout_.units(); unit += stretch) {
-      const int64_t units = std::min(stretch, layout_.units() - unit);
+    const int64_t stretch = tiles > 1 ? kStretchUnits : units_;
+    const int64_t unit_bytes = panel_bytes_ / units_;
+    for (int64_t unit = 0; unit < units_; unit += stretch) {
+      const int64_t units = std::min(stretch, units_ - unit);
       // Stretches are adjacent in memory, and so are strips. A single tile prefetches a little
       // ahead of itself. Several tiles divide the next stretch between them.
-      const std::byte* ahead = args_.weight->data + first / kPanelRows * panels_.panel_bytes() +
+      const std::byte* ahead = args_.weight->data + first / kPanelRows * panel_bytes_ +
                                unit * unit_bytes + (tiles == 1 ? kAheadBytes : units * unit_bytes);
       for (int64_t slice = 0; slice < slices; ++slice) {
         LinearTile described = describe(first + slice * tiles_.slice);
         take_units(unit, units, described);
         described.begins = unit == 0;
-        described.ends = unit + stretch >= layout_.units();
+        described.ends = unit + stretch >= units_;
         described.ahead = ahead;
         described.ahead_step = unit_bytes / tiles;
         described.partial = partial + slice * count * tiles_.slice;
@@ -161,8 +164,8 @@ class Product {
   LinearTile describe(int64_t output) const {
     LinearTile tile;
     tile.activation_stride = layout_.stride();
-    tile.panel = args_.weight->data + output / kPanelRows * panels_.panel_bytes();
-    tile.panel_bytes = panels_.panel_bytes();
+    tile.panel = args_.weight->data + output / kPanelRows * panel_bytes_;
+    tile.panel_bytes = panel_bytes_;
     tile.first_output = output % kPanelRows;
     tile.outputs = std::min(tiles_.slice, panels_.rows - output);
     tile.bias = args_.bias.empty() ? nullptr : args_.bias.data() + output;
@@ -174,13 +177,11 @@ class Product {
   void take_units(int64_t first, int64_t units, LinearTile& tile) const {
     tile.first_unit = first;
     tile.units = units;
-    const WeightEncoding stored = encoding(panels_.format);
-    if (stored.is_coded()) {
-      const CodedPanel places(panels_.format);
-      const int64_t block = first * 4 / stored.block;
-      tile.first_byte = places.block_at(block);
-      tile.scale_before = places.before(block);
-      tile.scale_bytes = places.blocks_of_a_scale() * places.block_bytes();
+    if (places_.stored.is_coded()) {
+      const int64_t block = first * 4 / places_.stored.block;
+      tile.first_byte = places_.block_at(block);
+      tile.scale_before = places_.before(block);
+      tile.scale_bytes = places_.blocks_of_a_scale() * places_.block_bytes();
     } else if (is_fp8(panels_.format)) {
       tile.first_byte = panels_.fp8_units_at(first * 2);
     }
@@ -195,8 +196,11 @@ class Product {
 
   const LinearArgs& args_;
   PanelLayout panels_;
+  CodedPanel places_;  // integers only, but for `stored`
+  int64_t panel_bytes_;
   const FormatKernels& kernels_;
   ActivationLayout layout_;
+  int64_t units_;
   const TileKernels& tiles_;
 };
 
@@ -204,13 +208,13 @@ class Product {
 
 namespace avx2 {
 void linear(const LinearArgs& args, Stream stream) {
-  Product(args, linear_kernels).run(ThreadPool::of(stream));
+  Product(args, kLinearKernels).run(ThreadPool::of(stream));
 }
 }  // namespace avx2
 
 namespace avx512 {
 void linear(const LinearArgs& args, Stream stream) {
-  Product(args, linear_kernels).run(ThreadPool::of(stream));
+  Product(args, kLinearKernels).run(ThreadPool::of(stream));
 }
 }  // namespace avx512
 
