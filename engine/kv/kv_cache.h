@@ -106,8 +106,9 @@ class KvCache {
   // and the residual buffer are copied.
   // Requires: source and target have the same policy, which is not private. A target is empty and
   // is no source. A copy has whole groups of the source, or ends in its open group. If the policy
-  // replays, the source is not in a replay, and the copy has all of its tokens. Available pages for
-  // each copy: KvDemand::pages_for minus KvDemand::full_pages.
+  // replays, the source is not in a replay, the copy has all of its tokens, and neither of them
+  // closes the section that is open now: compressing it would free pages that they share. Available
+  // pages for each copy: KvDemand::pages_for minus KvDemand::full_pages.
   void fork(std::span<const KvCopy> copies);
 
   // Returns the slot's pages; the slot is then free. Blocks of the prefix cache are unlocked and

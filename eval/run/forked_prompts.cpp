@@ -108,6 +108,10 @@ class ForkedPromptsImpl final : public ForkedPrompts {
   };
 
   void run_forks(std::span<const Job> jobs, const std::function<void()>& on_done) {
+    if (std::ranges::any_of(jobs, [&](const Job& job) { return closes_section(*job.trial); })) {
+      run_alone(jobs, on_done);
+      return;
+    }
     std::optional<KvSlot> root = prefill(jobs.front().trial->prompt);
     std::optional<SwappedKv> snapshot;
     if (parts_.policy.is_private()) {
@@ -134,6 +138,33 @@ class ForkedPromptsImpl final : public ForkedPrompts {
     }
     if (root) {
       kv_->release(*std::move(root));
+    }
+  }
+
+  // Returns: true if the trial closes the section in which its prompt ends. Compressing it frees
+  // pages, which forks of the prompt would share.
+  bool closes_section(const Trial& trial) const {
+    const auto prompt = static_cast<int32_t>(trial.prompt.size());
+    const KvSections sections = kv_->planning().demand(parts_.policy, prompt).sections;
+    if (sections.tokens == 0 || prompt % sections.tokens == 0) {
+      return false;
+    }
+    const int32_t section_end = (prompt / sections.tokens + 1) * sections.tokens;
+    return section_end <= sections.end &&
+           section_end <= prompt + static_cast<int32_t>(trial.forced.size());
+  }
+
+  // Computes the prompt again for each trial.
+  void run_alone(std::span<const Job> jobs, const std::function<void()>& on_done) {
+    for (const Job& job : jobs) {
+      std::vector<Branch> branch;
+      branch.emplace_back(job, prefill(job.trial->prompt));
+      if (job.trial->turns.front().asked == 0) {
+        branch.back().notes.note(0, prompt_logits_);
+      }
+      while (step(branch)) {
+      }
+      end(branch, on_done);
     }
   }
 

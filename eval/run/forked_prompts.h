@@ -17,10 +17,10 @@ namespace tessera {
 // Runs trials with turns. A prompt is computed and compressed once. Each trial with that prompt
 // then continues from a copy of its slot: shared pages (kv_fork) under formats alone and under a
 // policy that replays, a snapshot (kv_swap_out, kv_swap_in) under another one, whose pages are not
-// shared. So a question is not
-// known when the policy acts, and a long prefill serves all questions. Pages, kernels and
-// compression are those of the engine; its scheduler and prefix cache take no part, because
-// policies skip the blocks of the cache.
+// shared. Trials that close the section in which the prompt ends compute it themselves. So a
+// question is not known when the policy acts, and a long prefill serves all questions. Pages,
+// kernels and compression are those of the engine; its scheduler and prefix cache take no part,
+// because policies skip the blocks of the cache.
 //
 // A turn is one piece of prefill, as in a chat, and the policy acts after it. The logits are those
 // of teacher forcing.

@@ -103,22 +103,28 @@ TEST_F(Forks, DoNotSeeEachOther) {
 }
 
 TEST_F(Forks, OfTurnsContinueOneSequence) {
-  // Under f16 a turn reads all before it, as one long prompt does.
+  // A turn reads all before it, as one long prompt does. Sections depend on the tokens up to their
+  // ends alone, so this holds for them too, also for those that a turn closes.
   const Task turns = documents(Asked::turns, 1, 4);
   const Trial& trial = turns.items[0].trials[0];
-  const std::unique_ptr<Subject> f16 = subject("f16");
-  const TrialResult inTurns = run(*f16, {trial})[0];
+  ASSERT_NE(trial.prompt.size() / 64, trial.tokens() / 64);
   Trial last = trial;
   const auto answered = static_cast<size_t>(trial.turns.back().answered);
   last.prompt.insert(last.prompt.end(), trial.forced.begin(),
                      trial.forced.end() - static_cast<std::ptrdiff_t>(answered));
   last.forced.erase(last.forced.begin(), last.forced.end() - static_cast<std::ptrdiff_t>(answered));
   last.turns = {{0, trial.turns.back().answered}};
-  const TrialResult alone = run(*f16, {last})[0];
-  ASSERT_EQ(alone.logprobs.size(), answered);
-  for (size_t t = 0; t < answered; ++t) {
-    const float there = inTurns.logprobs[inTurns.logprobs.size() - answered + t];
-    EXPECT_NEAR(alone.logprobs[t], there, 1e-3);
+  for (const char* const preset : {"f16", "kvzip-50:section=64", "replay-50:section=64"}) {
+    SCOPED_TRACE(preset);
+    const std::unique_ptr<Subject> own = subject(preset);
+    const TrialResult in_turns = run(*own, {trial})[0];
+    const TrialResult alone = run(*own, {last})[0];
+    ASSERT_EQ(alone.logprobs.size(), answered);
+    for (size_t t = 0; t < answered; ++t) {
+      const float there = in_turns.logprobs[in_turns.logprobs.size() - answered + t];
+      EXPECT_NEAR(alone.logprobs[t], there, 1e-3);
+    }
+    EXPECT_EQ(alone.kv->bytes, in_turns.kv->bytes);
   }
 }
 
