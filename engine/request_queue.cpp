@@ -24,14 +24,16 @@ size_t channel_capacity(int64_t max_inside) {
 }  // namespace
 
 RequestQueue::RequestQueue(int32_t max_queue, int32_t max_sequences)
-    : max_queue_(max_queue), channel_(channel_capacity(int64_t{max_queue} + max_sequences)) {}
+    : max_queue_(max_queue),
+      max_sequences_(max_sequences),
+      channel_(channel_capacity(int64_t{max_queue} + max_sequences)) {}
 
 absl::Status RequestQueue::check_room(const Sequence& first, int64_t samples, const Tenant& tenant,
                                       Time now) const {
   const ExpectedWait::Duration wait = tenant.wait.behind(tenant.waiting(), now);
-  const auto refusal = [&](std::string reason) {
+  const auto refusal = [&](const std::string& reason) {
     const auto least = std::max(wait, ExpectedWait::Duration(kLeastRetry));
-    return with_retry_after(absl::ResourceExhaustedError(std::move(reason)), least);
+    return with_retry_after(absl::ResourceExhaustedError(reason), least);
   };
   const int64_t free = max_queue_ - waiting();
   if (samples > free) {
@@ -63,7 +65,8 @@ absl::Status RequestQueue::push(Message request, Time now) {
       !room.ok()) {
     return room;
   }
-  if (tenant.waiting() == 0) {
+  // Requests that gave up waited for the same place, so their time counts.
+  if (tenant.waiting() == 0 && !tenant.gave_up) {
     tenant.wait.begin(now);
   }
   tenant.unfinished += std::ssize(samples);
@@ -131,6 +134,11 @@ void RequestQueue::set_running(Sequences unfinished) {
       ++running_;
     }
   }
+  if (running_ < max_sequences_) {
+    for (auto& [id, tenant] : tenants_) {
+      tenant.gave_up = false;
+    }
+  }
 }
 
 void RequestQueue::note_admission(const Sequence& sequence, Time now) {
@@ -144,7 +152,11 @@ void RequestQueue::note_admission(const Sequence& sequence, Time now) {
 void RequestQueue::remove(const Sequence& sequence) {
   const std::lock_guard lock(mutex_);
   cancellable_.erase(sequence.id());
-  --tenants_.at(sequence.tenant().id).unfinished;
+  Tenant& tenant = tenants_.at(sequence.tenant().id);
+  --tenant.unfinished;
+  if (!sequence.place().has_value() && running_ >= max_sequences_) {
+    tenant.gave_up = true;
+  }
   --unfinished_;
   TESSERA_CHECK(unfinished_ >= 0, "more sequences left than entered");
 }

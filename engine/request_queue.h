@@ -78,6 +78,7 @@ class RequestQueue {
     int64_t unfinished = 0;
     int64_t running = 0;
     ExpectedWait wait;
+    bool gave_up = false;  // a sequence left before it was admitted, and no place was free since
 
     int64_t waiting() const { return unfinished - running; }
   };
@@ -88,6 +89,7 @@ class RequestQueue {
                           Time now) const;
 
   const int64_t max_queue_;
+  const int64_t max_sequences_;
   Channel<Message> channel_;
   mutable std::mutex mutex_;  // held while pushing, so that no request is pushed after refuse()
   bool refusing_ = false;

@@ -102,6 +102,48 @@ TEST_F(Overload, EndsARequestThatWaitedForItsQueueTimeout) {
   EXPECT_EQ(sinks_[0]->finish()->reason, FinishReason::length);
 }
 
+TEST_F(Overload, RemembersTheWaitOfARequestThatGaveUpUntilAPlaceIsFree) {
+  const auto hasty = [this](int32_t tenant) {
+    EngineRequest made = request(tenant);
+    made.start_by = now_ + seconds(5);
+    return submit(made);
+  };
+  EngineRequest holder = request();
+  holder.max_tokens = 40;
+  ASSERT_TRUE(submit(holder).ok());
+  step(1);
+  ASSERT_TRUE(hasty(0).ok());
+  ASSERT_TRUE(hasty(0).ok());
+  step(8);
+  ASSERT_TRUE(sinks_[2]->finish().has_value()) << "none waits now";
+  EXPECT_TRUE(hasty(0).ok()) << "one may wait for the place";
+  const absl::Status refused = hasty(0);
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("a request now waits for 8.0 s"));
+  EXPECT_EQ(retry_after_of(refused), seconds(8));
+  EXPECT_TRUE(hasty(1).ok());
+  EXPECT_TRUE(hasty(1).ok()) << "no request of this tenant gave up";
+
+  step(50);
+  EXPECT_EQ(sinks_[0]->finish()->reason, FinishReason::length);
+  now_ += seconds(1000);
+  EXPECT_TRUE(hasty(0).ok());
+  EXPECT_TRUE(hasty(0).ok()) << "the place is free, and idle time is no wait";
+}
+
+TEST_F(Overload, RemembersNoWaitThatEndedWhileAPlaceWasFree) {
+  EngineRequest late = request();
+  late.start_by = now_ + milliseconds(500);
+  ASSERT_TRUE(submit(late).ok());
+  step(1);
+  ASSERT_EQ(sinks_[0]->finish()->reason, FinishReason::cancelled);
+  now_ += seconds(1000);
+  for (int i = 0; i < 2; ++i) {
+    EngineRequest hasty = request();
+    hasty.start_by = now_ + seconds(5);
+    EXPECT_TRUE(submit(hasty).ok()) << i;
+  }
+}
+
 TEST_F(Overload, AQueueTimeoutIsOverWhenTheRequestBegan) {
   EngineRequest hasty = request();
   hasty.start_by = now_ + seconds(5);

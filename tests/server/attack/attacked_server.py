@@ -15,6 +15,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[3]
 MODEL = ROOT / "models/checkpoints/tessera-tiny"
 PATIENCE = 60  # seconds; the awaited events take a moment at most
 MIB = 1 << 20
+REPORT = re.compile("runtime error: |ERROR: AddressSanitizer")
 
 
 def eventually(condition, what, seconds=PATIENCE):
@@ -140,6 +141,9 @@ class Server:
         self.process.wait()
         self._reader.join()
         self.process.stderr.close()
+        # A test sees only a closed connection, or nothing if the report came after its last request.
+        report = next((at for at, line in enumerate(self.log) if REPORT.search(line)), None)
+        assert report is None, "\n".join(["a sanitizer's report:", *self.log[report:]])
 
 
 def read_all(client):

@@ -7,8 +7,8 @@ import threading
 import time
 import unittest
 
-from attack_case import PROMPT, SLOWER, asking_without_end, serve, unfinished
-from attacked_server import MIB, eventually
+from attack_case import PROMPT, SLOWER, asking_without_end, serve, tokens_in, unfinished
+from attacked_server import MIB, PATIENCE, eventually
 
 
 @contextlib.contextmanager
@@ -120,10 +120,10 @@ class Queue(unittest.TestCase):
 
     def test_a_request_beyond_its_queue_timeout_is_refused_with_an_estimate(self):
         """Retry-After grows with the queue, and a request may set its own queue timeout."""
-        body = {"prompt": PROMPT, "max_tokens": 1500, "ignore_eos": True}
-        with serve("--max-sequences", "1", "--queue-timeout", "20s") as server:
+        with serve("--max-sequences", "1", "--queue-timeout", f"{20 * SLOWER}s") as server:
+            body = {"prompt": PROMPT, "max_tokens": tokens_in(server, 1, most=1500), "ignore_eos": True}
             with asking_without_end(server, 12, body) as answered:
-                eventually(lambda: len(answered) > 2, "the server knows its rate")
+                eventually(lambda: answered.count(200) > 2, "the server knows its rate", PATIENCE * SLOWER)
                 eventually(lambda: self.waiting(server) > 8, "a queue")
                 begin = time.monotonic()
                 status, headers, _ = server.ask("POST", "/v1/completions", body, {"x-queue-timeout": "0.2"})
