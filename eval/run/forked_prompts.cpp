@@ -108,23 +108,26 @@ class ForkedPromptsImpl final : public ForkedPrompts {
   };
 
   void run_forks(std::span<const Job> jobs, const std::function<void()>& on_done) {
-    if (std::ranges::any_of(jobs, [&](const Job& job) { return closes_section(*job.trial); })) {
-      run_alone(jobs, on_done);
-      return;
+    const std::vector<int32_t>& prompt = jobs.front().trial->prompt;
+    const bool shares =
+        std::ranges::none_of(jobs, [&](const Job& job) { return closes_section(*job.trial); });
+    std::optional<KvSlot> root;
+    if (shares) {
+      root = prefill(prompt);
     }
-    std::optional<KvSlot> root = prefill(jobs.front().trial->prompt);
     std::optional<SwappedKv> snapshot;
     if (parts_.policy.is_private()) {
       snapshot = kv_->swap_out(*root);
       kv_->release(*std::exchange(root, std::nullopt));
     }
-    const auto at_once = static_cast<size_t>(parts_.branches);
+    const size_t at_once = shares ? static_cast<size_t>(parts_.branches) : 1;
     for (size_t first = 0; first < jobs.size(); first += at_once) {
       std::vector<Branch> branches;
       branches.reserve(at_once);
       for (const Job& job : jobs.subspan(first, std::min(at_once, jobs.size() - first))) {
-        branches.emplace_back(job, snapshot ? kv_->swap_in(*snapshot)
-                                            : kv_->open_slot(parts_.policy, prompt_size(job)));
+        branches.emplace_back(job, snapshot  ? kv_->swap_in(*snapshot)
+                                   : !shares ? prefill(prompt)
+                                             : kv_->open_slot(parts_.policy, prompt_size(job)));
         if (job.trial->turns.front().asked == 0) {
           branches.back().notes.note(0, prompt_logits_);
         }
@@ -152,20 +155,6 @@ class ForkedPromptsImpl final : public ForkedPrompts {
     const int32_t section_end = (prompt / sections.tokens + 1) * sections.tokens;
     return section_end <= sections.end &&
            section_end <= prompt + static_cast<int32_t>(trial.forced.size());
-  }
-
-  // Computes the prompt again for each trial.
-  void run_alone(std::span<const Job> jobs, const std::function<void()>& on_done) {
-    for (const Job& job : jobs) {
-      std::vector<Branch> branch;
-      branch.emplace_back(job, prefill(job.trial->prompt));
-      if (job.trial->turns.front().asked == 0) {
-        branch.back().notes.note(0, prompt_logits_);
-      }
-      while (step(branch)) {
-      }
-      end(branch, on_done);
-    }
   }
 
   static int32_t prompt_size(const Job& job) {
