@@ -102,7 +102,7 @@ case "$mode" in
     part clang-tidy skips sh tests/clang_tidy.sh --changed 2
     ;;
   all)
-    for preset in asan ubsan tsan; do
+    for preset in asan-ubsan tsan; do
       part "$preset build" build "$preset"
       part "$preset tests" ctest --preset "$preset" -j "$jobs" -LE long
     done
