@@ -1,0 +1,113 @@
+#!/bin/sh
+# Installs what the tests need, builds, and runs them.
+#   tests/run.sh          the release build and its tests; parsers and engine under ASan; the CUDA
+#                         kernels compiled for one architecture (and run where there is a GPU)
+#   tests/run.sh --quick  format, layers, documents, clang-tidy and unit tests of what changed: two
+#                         minutes where the rest is built
+#   tests/run.sh --all    also every test under ASan and UBSan, and all but a few under TSan (without
+#                         the server), the long tests, real clients, the browser, every CUDA
+#                         architecture, and each parser fuzzed for 20 seconds
+# It ends with the CPU minutes of each part.
+set -eu
+cd "$(dirname "$0")/.."
+
+mode=""
+case "" in
+  "") ;;
+  --all | --quick) mode=${1#--} ;;
+  *) sed -n '2,11s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+esac
+
+jobs=$(nproc)
+minutes=$(mktemp)
+used=0
+note_used() {  # sets `used` to the CPU minutes of this shell's children; a subshell would see its own
+  times >"$minutes.times"
+  used=$(awk 'NR == 2 { for (i = 1; i <= 2; i++) { split($i, t, "m"); all += t[1] + t[2] / 60 }
+                        printf "%.2f", all }' "$minutes.times")
+}
+part() {  # part NAME COMMAND...: runs it and notes its CPU minutes
+  name=$1; shift
+  echo "== $name"
+  note_used
+  before=$used
+  "$@"
+  note_used
+  awk -v name="$name" -v before="$before" -v after="$used" \
+    'BEGIN { printf "%7.1f  %s\n", after - before, name }' >>"$minutes"
+}
+summary() {
+  code=$?
+  echo "== CPU minutes"
+  cat "$minutes"
+  awk '{ all += $1 } END { printf "%7.1f  in all\n", all }' "$minutes"
+  rm -f "$minutes" "$minutes.times" "$minutes.tests"
+  exit "$code"
+}
+trap summary EXIT
+
+build() {  # build PRESET [cmake --build arguments]
+  preset=$1; shift
+  merge=""
+  [ -f "build/$preset/CMakeCache.txt" ] || merge=-DTESSERA_MERGE_SOURCES=ON
+  cmake --preset "$preset" -DTESSERA_TESTS=ON $merge \
+    -DTESSERA_LONG_TESTS="$([ "$mode" = all ] && echo ON || echo OFF)" \
+    -DTESSERA_SCALAR_ONLY="$([ "$mode$preset" = asan ] && echo ON || echo OFF)" >/dev/null
+  cmake --build --preset "$preset" -j "$jobs" "$@"
+}
+# Slow under a sanitizer, and about time or numbers more than about memory.
+slowest='Embedding.OfTheShippedModel|GoldenLogits|WeightFormats|RandomTraffic|ComesBeforePreemption|SparesDeterministic'
+slowest="$slowest|LossyPrompts.(AreCompressed|GetWhat)|Tenants.(Receive|Gain|Count|AtAHundred)"
+slowest="$slowest|Tenants.WithAHundred|Sections.(AtTheContextsEnd|NeedScores|OfAChat|OfADocument|OfGenerated|AreRightUnder|GiveUp)"
+# Under TSan the numbers of the plain loops take a minute each. Attention.HasTheSameBits* and
+# KvScoreDecode run the threads of these loops.
+plain_numbers='Cpu/Attention\.(Is|Sees|Stays|Of).*/scalar|Device/KvScore\..*/scalar'
+
+skips() {  # skips COMMAND...: its exit status 77 says that it skipped
+  "$@" || { code=$?; [ "$code" -eq 77 ] || exit "$code"; }
+}
+skips_unreached() {  # skips_unreached COMMAND...: its exit status 69 says that the package index is not reached
+  "$@" || { code=$?; [ "$code" -eq 69 ] || exit "$code"; }
+}
+cuda() {  # cuda ARCHITECTURES: compiled; tests are built and run where there is a GPU, or by --all
+  nvcc=$(sh deploy/cuda_toolkit.sh) || return 0
+  cmake --preset cuda -DTESSERA_TESTS=ON -DTESSERA_SERVER=OFF -DCMAKE_CUDA_COMPILER="$nvcc" \
+    -DTESSERA_CUDA_ARCHITECTURES="$1" >/dev/null
+  if [ "$mode" != all ] && ! nvidia-smi >/dev/null 2>&1; then
+    cmake --build --preset cuda -j "$jobs" --target tessera_cuda
+    skips_unreached sh tests/kernels/cuda/machine_code/run.sh
+    return 0
+  fi
+  cmake --build --preset cuda -j "$jobs" --target cuda_tests
+  skips_unreached sh tests/kernels/cuda/machine_code/run.sh
+  ctest --test-dir build/cuda -L gpu
+  build/cuda/bin/cuda_library_test
+}
+attacks_under_asan() {  # the build of the fuzzers has ASan and UBSan
+  cmake --build --preset fuzz -j "$jobs" --target tessera-server
+  python3 tests/server/attack/attack_test.py build/fuzz/bin/tessera-server
+}
+unit_tests_of_changes() {
+  sh tests/changed.sh | python3 tests/affected.py >"$minutes.tests"
+  [ -s "$minutes.tests" ] || { echo "no unit test is affected"; return 0; }
+  build release --target $(cut -d' ' -f1 "$minutes.tests")
+  xargs -P "$jobs" -L 1 sh -c '"build/release/bin/$0" --gtest_brief=1 --gtest_filter="$1"' <"$minutes.tests"
+}
+
+mode=all
+for p in $PARTS; do
+  case $p in
+    tsan-build) part "tsan build" build tsan ;;
+    tsan) part "tsan tests" ctest --preset tsan -j "$jobs" -LE long -I 843 -E "$plain_numbers" ;;
+    asan-build) part "asan-ubsan build" build asan-ubsan ;;
+    asan) part "asan-ubsan tests" ctest --preset asan-ubsan -j "$jobs" -LE long ;;
+    cuda) part "cuda, every architecture" cuda "80-real;90a-real;90-virtual" ;;
+    fuzz) part fuzz sh tests/fuzz/run.sh 20 ;;
+    attacks) part "attacks under ASan" attacks_under_asan ;;
+    release-build) part "release build" build release ;;
+    release) part "release tests" ctest --preset release -j "$jobs" ;;
+    tok) part "live tokenizers" skips_unreached sh tests/models/text/live_tokenizers.sh ;;
+    arch) part "live architectures" skips_unreached sh tests/models/live_architectures.sh ;;
+    tidy) part clang-tidy skips sh tests/clang_tidy.sh --changed ;;
+  esac
+done
