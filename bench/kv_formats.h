@@ -11,7 +11,7 @@ struct KvFormatName {
   KvFormat format;
 };
 
-// All formats that have kernels, the baseline first.
+// Formats that the bench knows by name, the baseline first.
 inline constexpr KvFormatName kKvFormats[] = {
     {"f16", kKvF16},          {"f32", kKvF32},          {"k8v8", kKvK8V8},
     {"k8v4", kKvK8V4},        {"k8v2", kKvK8V2},        {"k8v1", {8, 1}},

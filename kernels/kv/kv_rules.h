@@ -11,7 +11,7 @@
 namespace tessera {
 
 // A rule decides which tokens stay in the high tier, go to the low tier, or are dropped. It
-// computes five cutoffs of a row (RowCutoffs in token_row.h) from the row's token scores.
+// computes five cutoffs of a row (RowCutoffs in token_key.h) from the row's token scores.
 //
 // A rule is one file of rules/ and one line of the table below, for every backend. Its type has:
 //   kNeedsScores   true: it does not work with the scorer `none`

@@ -98,14 +98,23 @@ class Metrics(unittest.TestCase):
 
 
 class Presets(unittest.TestCase):
-    def test_each_preset_stands_on_the_page_with_its_bytes(self):
+    @classmethod
+    def setUpClass(cls):
         plan = subprocess.run(
             [BIN / "tessera-server", "--plan", "--model", MODEL, "--context", "2048", "--memory", "4GiB", "--kv", "f16"],
             cwd=ROOT, capture_output=True, text=True, check=True).stdout
-        planned = dict(re.findall(r"^([\w-]+) +\d+ +([\d.]+ MiB) ", plan, re.MULTILINE))
-        self.assertIn("leankv", planned)
-        documented = {name: size for name, _, size in rows("docs/kv-presets.md", 3) if name in planned or "MiB" in size}
-        self.assertEqual(documented, planned)
+        cls.planned = dict(re.findall(r"^([\w-]+) +\d+ +([\d.]+ MiB) ", plan, re.MULTILINE))
+        assert "leankv" in cls.planned, plan
+
+    def test_each_preset_stands_on_the_page_with_its_bytes(self):
+        documented = {name: size for name, _, size in rows("docs/kv-presets.md", 3)
+                      if name in self.planned or "MiB" in size}
+        self.assertEqual(documented, self.planned)
+
+    def test_each_preset_has_a_sentence_on_the_chat_page(self):
+        written = set(re.findall(r'^  "([\w-]+)": "', (ROOT / "server/web/scripts/presets.js").read_text(), re.MULTILINE))
+        sparse = {name for name in self.planned if re.fullmatch(r"s\d+(-k\dv\d)?", name)}  # described by their names
+        self.assertEqual(written, set(self.planned) - sparse)
 
 
 class Settings(unittest.TestCase):

@@ -15,7 +15,7 @@ namespace tessera {
 inline constexpr KvFormat kKeysAlone{16, 16, 125, 1000};
 inline constexpr KvFormat kValuesAlone{8, 4, 1000, 1};
 
-// Every named format, and the two above.
+// Named formats, at least two of each kind, and the two above.
 inline const std::vector<KvFormat>& named_formats() {
   static const std::vector<KvFormat> kFormats{
       kKvF32,   kKvF16,  kKvFp8,  kKvK8V8,    kKvK8V4,    kKvK8V2,    kKvK4V4,    kKvK4V2,
