@@ -261,8 +261,7 @@ int64_t code_bytes(WeightFormat format, int64_t rows, int64_t cols) {
 // for each row; both dimensions must be multiples of 16.
 int64_t weight_bytes(WeightFormat format, int64_t rows, int64_t cols) {
   const bool fp8 = format == WeightFormat::fp8;
-  if (encoding(format).is_coded() ||
-      (fp8 && (!knows_outer_scales() || rows % 16 != 0 || cols % 16 != 0)) ||
+  if (!multiplies(format) || (fp8 && (!knows_outer_scales() || rows % 16 != 0 || cols % 16 != 0)) ||
       library().candidates({format, rows, cols}).empty()) {
     return 0;
   }

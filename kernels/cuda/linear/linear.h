@@ -20,4 +20,11 @@ struct LinearOps {
 };
 LinearOps linear_ops();
 
+// Returns: true for the formats of the weights that these ops multiply. A checkpoint in any other
+// format is refused by name (models/weights.cpp).
+constexpr bool multiplies(WeightFormat format) {
+  return format == WeightFormat::f32 || format == WeightFormat::bf16 ||
+         format == WeightFormat::f16 || format == WeightFormat::fp8;
+}
+
 }  // namespace tessera::cuda

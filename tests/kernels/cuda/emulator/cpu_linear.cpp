@@ -12,7 +12,7 @@ namespace {
 using simt::emulation::DeviceAccess;
 
 int64_t emulated_weight_bytes(WeightFormat format, int64_t rows, int64_t cols) {
-  return !encoding(format).is_coded() ? packed_weight_bytes(format, rows, cols) : 0;
+  return multiplies(format) ? packed_weight_bytes(format, rows, cols) : 0;
 }
 
 void pack(MatrixView<const float> source, int64_t first_row, const PackedWeight& weight) {

@@ -1,9 +1,11 @@
 // Products by the real host code of cublas.cpp, over a stand-in for cuBLASLt.
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <random>
+#include <string_view>
 #include <vector>
 
 #include "kernels/cpu/backend.h"
@@ -130,6 +132,16 @@ TEST_F(CudaLinear, ServesFp8IfTheHeuristicHasAProduct) {
   stand_in::suggest({Order::by_inputs}, false);
   EXPECT_EQ(ops_.packed_weight_bytes(WeightFormat::fp8, 96, kCols), 0);
   EXPECT_GT(ops_.packed_weight_bytes(WeightFormat::bf16, 96, kCols), 0);
+}
+
+TEST_F(CudaLinear, ServesFloatsOfAFormatWithoutGroupsAlone) {
+  std::vector<std::string_view> served;
+  for (const WeightFormatLine& line : kWeightFormatTable) {
+    if (ops_.packed_weight_bytes(line.format, 128, kCols) > 0) {
+      served.push_back(line.name);
+    }
+  }
+  EXPECT_THAT(served, testing::ElementsAre("f32", "bf16", "f16", "fp8"));
 }
 
 TEST_F(CudaLinear, ServesNoShapeThatEveryAlgorithmRefuses) {
