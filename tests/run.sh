@@ -4,8 +4,8 @@
 #                         kernels compiled for one architecture (and run where there is a GPU)
 #   tests/run.sh --quick  format, layers, documents, clang-tidy and unit tests of what changed: two
 #                         minutes where the rest is built
-#   tests/run.sh --all    also every test under ASan and UBSan, and all but a few under TSan (without
-#                         the server), the long tests, real clients, the browser, every CUDA
+#   tests/run.sh --all    also every test under ASan and UBSan, and all with threads under TSan
+#                         (without the server), the long tests, real clients, the browser, every CUDA
 #                         architecture, and each parser fuzzed for 20 seconds
 # It ends with the CPU minutes of each part.
 set -eu
@@ -59,9 +59,11 @@ build() {  # build PRESET [cmake --build arguments]
 slowest='Embedding.OfTheShippedModel|GoldenLogits|WeightFormats|RandomTraffic|ComesBeforePreemption|SparesDeterministic'
 slowest="$slowest|LossyPrompts.(AreCompressed|GetWhat)|Tenants.(Receive|Gain|Count|AtAHundred)"
 slowest="$slowest|Tenants.WithAHundred|Sections.(AtTheContextsEnd|NeedScores|OfAChat|OfADocument|OfGenerated|AreRightUnder|GiveUp)"
-# Comparisons with an oracle that take a minute or two each under TSan. Attention.HasTheSameBits* and
-# KvScoreDecode run the threads of these kernels.
-compared='Cpu/Attention\.Is|Cpu/Attention\.(Sees|Stays|Of).*/scalar|Device/KvScore\..*/scalar'
+# Comparisons with oracles, and simulations in one thread. Under TSan they take 60 of 90 CPU minutes,
+# and other tests run the threads of their kernels.
+alike='Attention\.Is|Attention\.(Sees|Stays|Of|HasTheSameBits(ForAnyChunks|Alone)|HasTheBits).*/scalar|KvScore\.'
+alike="$alike|GoldenLogits|SmolLm2\.Has|WeightFormats|KvCompress\.(Keeps|Serves)|EngineText\..*_(f32|bf16|f16)"
+alike="$alike|PrefixHit\.HasTheBits.*/(f16|f32|fp8|k4v2r|k3v3r|s50|replayed)|EngineSimulation\.Keeps|Tenants\.With"
 
 skips() {  # skips COMMAND...: its exit status 77 says that it skipped
   "$@" || { code=$?; [ "$code" -eq 77 ] || exit "$code"; }
@@ -108,7 +110,7 @@ case "$mode" in
     part "asan-ubsan build" build asan-ubsan
     part "asan-ubsan tests" ctest --preset asan-ubsan -j "$jobs" -LE long
     part "tsan build" build tsan
-    part "tsan tests" ctest --preset tsan -j "$jobs" -LE long -E "$compared"
+    part "tsan tests" ctest --preset tsan -j "$jobs" -LE long -E "$alike"
     part "cuda, every architecture" cuda "80-real;90a-real;90-virtual"
     part fuzz sh tests/fuzz/run.sh 20
     part "attacks under ASan" attacks_under_asan
