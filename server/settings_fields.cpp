@@ -375,7 +375,8 @@ std::vector<SettingsField> engine_fields() {
       integer_field("max-sequences", "COUNT", {1, kMaxInteger}, "most sequences that run at once",
                     TESSERA_AT(engine.max_sequences)),
       integer_field("max-queue", "COUNT", {1, kMaxInteger},
-                    "most samples of requests that wait; more are refused", TESSERA_AT(engine.max_queue)),
+                    "most samples of requests that wait; more are refused",
+                    TESSERA_AT(engine.max_queue)),
   };
 }
 
