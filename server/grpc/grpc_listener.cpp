@@ -1,5 +1,6 @@
 #include "server/grpc/grpc_listener.h"
 
+#include <google/protobuf/stubs/logging.h>
 #include <grpc/support/log.h>
 #include <grpcpp/resource_quota.h>
 #include <grpcpp/security/server_credentials.h>
@@ -43,11 +44,16 @@ constexpr int kMaxMetadata = 16 << 10;
 // Time that a stopping server waits until complete answers are sent.
 constexpr std::chrono::milliseconds kFlushTime{500};
 
-// gRPC's log is global to the process.
+// The logs of gRPC and protobuf are global to the process. Clients cause their lines, so only
+// --log-level debug shows them: protobuf has one for each message with a string that is no UTF-8.
 void set_up_process() {
   static std::once_flag once;
   std::call_once(once, [] {
     gpr_set_log_function([](gpr_log_func_args* args) { spdlog::debug("grpc: {}", args->message); });
+    google::protobuf::SetLogHandler(
+        [](google::protobuf::LogLevel, const char*, int, const std::string& message) {
+          spdlog::debug("protobuf: {}", message);
+        });
   });
 }
 

@@ -32,6 +32,14 @@ class Messages(unittest.TestCase):
             client.call(1, "Generate", generate(text=PROMPT, max_tokens=1, stop="n" * of(MIB, 7 * MIB)))
             self.assertIsNone(client.answer(1))
 
+    def test_strings_that_are_no_text_fill_no_log(self):
+        with serve() as server, Http2(server) as client:
+            lines = len(server.log)
+            for stream in range(1, 200, 2):
+                client.call(stream, "Generate", generate(text=b"\xff", max_tokens=1))
+                self.assertIsNone(client.answer(stream))
+            self.assertEqual([line for line in server.log[lines:] if "UTF-8" in line], [])
+
     def test_the_text_of_tokens_is_bounded(self):
         count = of(MIB, 3 * MIB)
         with serve("--max-answer", "1MiB") as server, Http2(server, PATIENCE) as client:
