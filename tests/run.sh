@@ -61,9 +61,9 @@ slowest="$slowest|LossyPrompts.(AreCompressed|GetWhat)|Tenants.(Receive|Gain|Cou
 slowest="$slowest|Tenants.WithAHundred|Sections.(AtTheContextsEnd|NeedScores|OfAChat|OfADocument|OfGenerated|AreRightUnder|GiveUp)"
 # Comparisons with oracles, and simulations in one thread. Under TSan they take 60 of 90 CPU minutes,
 # and other tests run the threads of their kernels.
-alike='Attention\.Is|Attention\.(Sees|Stays|Of|HasTheSameBits(ForAnyChunks|Alone)|HasTheBits).*/scalar|KvScore\.'
-alike="$alike|GoldenLogits|SmolLm2\.Has|WeightFormats|KvCompress\.(Keeps|Serves)|EngineText\..*_(f32|bf16|f16)"
-alike="$alike|PrefixHit\.HasTheBits.*/(f16|f32|fp8|k4v2r|k3v3r|s50|replayed)|EngineSimulation\.Keeps|Tenants\.With"
+no_own_threads='Attention\.Is|Attention\.(Sees|Stays|Of|HasTheSameBits(ForAnyChunks|Alone)|HasTheBits).*/scalar|KvScore\.'
+no_own_threads="$no_own_threads|GoldenLogits|SmolLm2\.Has|WeightFormats|KvCompress\.(Keeps|Serves)|EngineText\..*_(f32|bf16|f16)"
+no_own_threads="$no_own_threads|PrefixHit\.HasTheBits.*/(f16|f32|fp8|k4v2r|k3v3r|s50|replayed)|EngineSimulation\.Keeps|Tenants\.With"
 
 skips() {  # skips COMMAND...: its exit status 77 says that it skipped
   "$@" || { code=$?; [ "$code" -eq 77 ] || exit "$code"; }
@@ -110,7 +110,7 @@ case "$mode" in
     part "asan-ubsan build" build asan-ubsan
     part "asan-ubsan tests" ctest --preset asan-ubsan -j "$jobs" -LE long
     part "tsan build" build tsan
-    part "tsan tests" ctest --preset tsan -j "$jobs" -LE long -E "$alike"
+    part "tsan tests" ctest --preset tsan -j "$jobs" -LE long -E "$no_own_threads"
     part "cuda, every architecture" cuda "80-real;90a-real;90-virtual"
     part fuzz sh tests/fuzz/run.sh 20
     part "attacks under ASan" attacks_under_asan
