@@ -125,9 +125,12 @@ class ForkedPromptsImpl final : public ForkedPrompts {
       std::vector<Branch> branches;
       branches.reserve(at_once);
       for (const Job& job : jobs.subspan(first, std::min(at_once, jobs.size() - first))) {
-        branches.emplace_back(job, snapshot  ? kv_->swap_in(*snapshot)
-                                   : !shares ? prefill(prompt)
-                                             : kv_->open_slot(parts_.policy, prompt_size(job)));
+        const auto own_slot = [&] {
+          if (snapshot) return kv_->swap_in(*snapshot);
+          if (!shares) return prefill(prompt);
+          return kv_->open_slot(parts_.policy, prompt_size(job));
+        };
+        branches.emplace_back(job, own_slot());
         if (job.trial->turns.front().asked == 0) {
           branches.back().notes.note(0, prompt_logits_);
         }
