@@ -47,6 +47,13 @@ class Overload : public testing::Test {
     return request;
   }
 
+  // Submits a request that may wait for this time.
+  absl::Status submit_waiting(milliseconds most, int32_t tenant = 0) {
+    EngineRequest made = request(tenant);
+    made.start_by = now_ + most;
+    return submit(std::move(made));
+  }
+
   absl::Status submit(EngineRequest request) {
     request.sinks = {std::make_shared<RecordingSink>()};
     sinks_.push_back(std::static_pointer_cast<RecordingSink>(request.sinks.front()));
@@ -70,12 +77,8 @@ TEST_F(Overload, RefusesARequestThatWouldWaitTooLong) {
     ASSERT_TRUE(submit(request()).ok());
   }
   step(80);  // the requests that wait: 20 less the 8 that began
-  EngineRequest patient = request();
-  patient.start_by = now_ + seconds(150);
-  EXPECT_TRUE(submit(patient).ok());
-  EngineRequest hasty = request();
-  hasty.start_by = now_ + seconds(60);
-  const absl::Status refused = submit(hasty);
+  EXPECT_TRUE(submit_waiting(seconds(150)).ok());
+  const absl::Status refused = submit_waiting(seconds(60));
   EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(refused.message()), HasSubstr("this one may for 60.0 s"));
   ASSERT_TRUE(retry_after_of(refused).has_value());
@@ -89,9 +92,7 @@ TEST_F(Overload, RefusesARequestThatWouldWaitTooLong) {
 TEST_F(Overload, EndsARequestThatWaitedForItsQueueTimeout) {
   ASSERT_TRUE(submit(request()).ok());
   step(1);
-  EngineRequest hasty = request();
-  hasty.start_by = now_ + seconds(5);
-  ASSERT_TRUE(submit(hasty).ok()) << "no wait is known yet";
+  ASSERT_TRUE(submit_waiting(seconds(5)).ok()) << "no wait is known yet";
   step(4);
   EXPECT_FALSE(sinks_[1]->finish().has_value());
   step(1);
@@ -103,11 +104,7 @@ TEST_F(Overload, EndsARequestThatWaitedForItsQueueTimeout) {
 }
 
 TEST_F(Overload, RemembersTheWaitOfARequestThatGaveUpUntilAPlaceIsFree) {
-  const auto hasty = [this](int32_t tenant) {
-    EngineRequest made = request(tenant);
-    made.start_by = now_ + seconds(5);
-    return submit(made);
-  };
+  const auto hasty = [this](int32_t tenant) { return submit_waiting(seconds(5), tenant); };
   EngineRequest holder = request();
   holder.max_tokens = 40;
   ASSERT_TRUE(submit(holder).ok());
@@ -131,23 +128,17 @@ TEST_F(Overload, RemembersTheWaitOfARequestThatGaveUpUntilAPlaceIsFree) {
 }
 
 TEST_F(Overload, RemembersNoWaitThatEndedWhileAPlaceWasFree) {
-  EngineRequest late = request();
-  late.start_by = now_ + milliseconds(500);
-  ASSERT_TRUE(submit(late).ok());
+  ASSERT_TRUE(submit_waiting(milliseconds(500)).ok());
   step(1);
   ASSERT_EQ(sinks_[0]->finish()->reason, FinishReason::cancelled);
   now_ += seconds(1000);
   for (int i = 0; i < 2; ++i) {
-    EngineRequest hasty = request();
-    hasty.start_by = now_ + seconds(5);
-    EXPECT_TRUE(submit(hasty).ok()) << i;
+    EXPECT_TRUE(submit_waiting(seconds(5)).ok()) << i;
   }
 }
 
 TEST_F(Overload, AQueueTimeoutIsOverWhenTheRequestBegan) {
-  EngineRequest hasty = request();
-  hasty.start_by = now_ + seconds(5);
-  ASSERT_TRUE(submit(hasty).ok());
+  ASSERT_TRUE(submit_waiting(seconds(5)).ok());
   step(20);
   EXPECT_EQ(sinks_[0]->finish()->reason, FinishReason::length);
 }
