@@ -281,16 +281,22 @@ void PrefixCache::fork(int32_t source, int32_t target, int32_t tokens) {
   TESSERA_CHECK(to.node == PrefixTree::kNone && from.short_blocks == 0,
                 "a slot that holds a path already, or a fork of one that is released next");
   to = from;
-  for (; to.blocks > tokens / prefix_block_tokens(); --to.blocks) {
-    to.node = tree_.parent(to.node);
-  }
+  to.blocks = std::min(from.blocks, tokens / prefix_block_tokens());
   TESSERA_CHECK(to.blocks >= to.low_blocks + to.section_blocks,
                 "a fork before the end of the low tier or of the sections");
-  if (tokens / kKvGroup * kKvGroup > to.blocks * prefix_block_tokens()) {
-    from.stopped = true;
-    to.stopped = true;
+  const int32_t rest = tokens - to.blocks * prefix_block_tokens();
+  const KvArenaShape& shape = arena_.shape();
+  to.part_pages = std::min<int64_t>(
+      shape.slot_rows() * (rest / shape.layout(tier_of(to.own_level)).capacity),
+      to.blocks < from.blocks ? tree_.prefix_block_pages(to.own_level) : from.part_pages);
+  for (int32_t depth = from.depth(); depth > to.depth(); --depth) {
+    to.node = tree_.parent(to.node);
   }
-  if (to.blocks > 0) {
+  if (rest >= kKvGroup) {
+    to.stopped = true;
+    from.stopped = from.stopped || to.blocks == from.blocks;
+  }
+  if (to.depth() > 0) {
     tree_.lock(to.node);
   } else {
     to.node = PrefixTree::kNone;
@@ -307,8 +313,9 @@ void PrefixCache::release(int32_t slot) {
 int32_t PrefixCache::hand_over(int32_t slot) {
   Holder& holder = at(slot);
   int32_t count = 0;
-  while (holder.blocks > 0 && tree_.level(holder.node) == holder.own_level &&
-         tree_.locks(holder.node) == 1 && tree_.children(holder.node) == 0) {
+  while (holder.blocks > 0 && holder.part_pages == 0 &&
+         tree_.level(holder.node) == holder.own_level && tree_.locks(holder.node) == 1 &&
+         tree_.children(holder.node) == 0) {
     const Node node = holder.node;
     const Node parent = tree_.retreat(node);
     const int32_t handles[] = {node};
@@ -329,7 +336,8 @@ int64_t PrefixCache::cached_high_pages(int32_t slot, int32_t from_token) const {
   const int32_t blocks = std::max(0, holder.blocks - before);
   const int32_t sections = from_token == 0 ? holder.section_blocks : 0;
   return (blocks - sections) * tree_.prefix_block_pages(holder.own_level) +
-         sections * section_step_pages() + attached_short_pages(slot);
+         sections * section_step_pages() + attached_short_pages(slot) +
+         (from_token == 0 ? holder.part_pages : 0);
 }
 
 int64_t PrefixCache::cached_low_pages(int32_t slot) const {
@@ -473,8 +481,7 @@ void PrefixCache::check_integrity() const {
       TESSERA_CHECK(tree_.locks(node) > 0, "a slot's path that it has not locked");
       ++blocks;
     }
-    TESSERA_CHECK(blocks == holder.blocks + holder.short_blocks,
-                  "a slot's path length differs from its count");
+    TESSERA_CHECK(blocks == holder.depth(), "a slot's path length differs from its count");
   }
 }
 

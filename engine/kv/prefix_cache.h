@@ -149,7 +149,8 @@ class PrefixCache {
   // kv_store wrote them behind the whole blocks.
   int64_t insert_short_blocks(int32_t slot, const KvPrompt& prompt, const Insertion& insertion);
   // The target becomes holder of the source's path, as far as its first `tokens` tokens reach. If
-  // these tokens have closed groups behind the last common block, both slots stop inserting,
+  // these tokens end inside a block of the path, the target locks this block too: it shares the
+  // block's first pages. If they have closed groups behind the path, both slots stop inserting,
   // because two slots cannot own the pages of one block.
   void fork(int32_t source, int32_t target, int32_t tokens);
   void release(int32_t slot);  // unlocks the slot's path
@@ -232,12 +233,15 @@ class PrefixCache {
     PrefixTree::Node node = PrefixTree::kNone;  // last block; locked by the slot
     int32_t blocks = 0;                         // whole ones
     int32_t short_blocks = 0;                   // behind these, until they are copied
+    int64_t part_pages = 0;  // first pages of one more block, which a fork shares; `node` if any
     int32_t low_blocks = 0;
     int32_t section_blocks = 0;  // in section_level_, with own_level a whole format
     uint8_t low_level = 0;
     uint8_t own_level = 0;
     uint8_t grade = 0;
     bool stopped = false;  // inserts nothing more
+
+    int32_t depth() const { return blocks + short_blocks + (part_pages > 0 ? 1 : 0); }
   };
   struct Pin {
     PrefixTree::Node node;

@@ -260,8 +260,12 @@ class World {
     if (sequences_.empty() || sequences_.size() == 5) {
       return;
     }
+    // Half of the forks come late: they take whole groups of a source that has gone on.
     const Sequence& source = any();
-    const int32_t stored = source.stored;
+    const int32_t groups = source.stored / kKvGroup;
+    const int32_t stored = pick(2) == 0 || groups == 0 || source.accepts
+                               ? source.stored
+                               : (1 + pick(groups)) * kKvGroup;
     const KvDemand demand = kv_->planning().demand(source.slot);
     if (demand.pages_for(stored) - demand.full_pages(stored) >
         kv_->accounting().available_pages()) {
@@ -270,7 +274,12 @@ class World {
     KvSlot target = kv_->open_slot(setup_.preset.policy, stored);
     const KvCopy copies[] = {{source.slot, target, stored}};
     kv_->fork(copies);
-    sequences_.push_back({Text(source), std::move(target), stored});
+    Text text = source;
+    if (stored < source.stored) {
+      text.tokens.resize(static_cast<size_t>(stored));
+      text.hashes.resize(static_cast<size_t>(stored / block_));
+    }
+    sequences_.push_back({std::move(text), std::move(target), stored});
     verify(sequences_.back());
   }
 
