@@ -1,197 +1,8 @@
-#include <utility>
-
-#include "kernels/cpu/linear/simd_avx512.h"
-#include "kernels/cpu/simd/tile_registers.h"
+#include "kernels/cpu/linear/amx_blocks.h"
+#include "kernels/cpu/linear/amx_floats.h"
 
 namespace tessera::amx {
 namespace {
-
-// A panel's lines are the rows of a product's second operand without repacking, and 16 rows of
-// activations are those of its first. A register of sums is 16 rows by 16 outputs. Products of bf16
-// are added in another order than vectors add them, so AMX handles all numbers of rows: a row's sum
-// must not depend on the number of rows. Integers need a sum for each 32 inputs, half a product, so
-// they use vectors.
-constexpr int kUnits = kTileRowBytes / 4;  // in a step
-
-// Registers: sums from 0 on, then activations, then weights.
-constexpr int kActivations = 4;
-constexpr int kWeights = 6;
-
-template <int kRegister>
-TESSERA_INLINE void load(const std::byte* from, int64_t stride) {
-  asm volatile("tileloadd (%0,%1,1), %%tmm%c2" ::"r"(from), "r"(stride), "i"(kRegister) : "memory");
-}
-template <int kRegister>
-TESSERA_INLINE void store(void* to, int64_t stride) {
-  asm volatile("tilestored %%tmm%c2, (%0,%1,1)" ::"r"(to), "r"(stride), "i"(kRegister) : "memory");
-}
-template <int kSums, int kRows, int kOutputs>
-TESSERA_INLINE void multiply_add() {
-  asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(kSums), "i"(kRows), "i"(kOutputs));
-}
-
-// Calls f(0), f(1), ... with constants, because registers are named by constants.
-template <int kCount, class F>
-TESSERA_INLINE void for_each(F f) {
-  [&]<int... kIndex>(std::integer_sequence<int, kIndex...>) {
-    (f.template operator()<kIndex>(), ...);
-  }
-  (std::make_integer_sequence<int, kCount>{});
-}
-
-// kHigh x V registers of sums: up to 16 kHigh rows by 16 V outputs.
-template <int kHigh, int V, bool kIsTall>
-struct Product {
-  static_assert(kIsTall || kHigh == 1);
-
-  const LinearTile& tile;
-  int rows;
-
-  static constexpr int64_t kLanes = Simd512::kLanes;
-  static constexpr int64_t kRowFloats = V * kLanes;  // row length of `partial`
-
-  // Sums are passed from stretch to stretch in memory of the caller.
-  template <int kHighIndex, int kVector>
-  TESSERA_INLINE float* partial() const {
-    return tile.partial + kHighIndex * kTileRows * kRowFloats + kVector * kLanes;
-  }
-  TESSERA_INLINE void begin() const {
-    for_each<kHigh>([&]<int kHighIndex>() {
-      for_each<V>([&]<int kVector>() {
-        constexpr int kSums = kHighIndex * V + kVector;
-        if (tile.begins) {
-          asm volatile("tilezero %%tmm%c0" ::"i"(kSums));
-        } else {
-          load<kSums>(reinterpret_cast<const std::byte*>(partial<kHighIndex, kVector>()),
-                      kRowFloats * 4);
-        }
-      });
-    });
-  }
-  TESSERA_INLINE void store_sums() const {
-    for_each<kHigh>([&]<int kHighIndex>() {
-      for_each<V>([&]<int kVector>() {
-        store<kHighIndex * V + kVector>(partial<kHighIndex, kVector>(), kRowFloats * 4);
-      });
-    });
-  }
-
-  // One step. `activations` points to the first row, `weights` to the first unit of each vector.
-  // `fetch(i)` prefetches a part of later weights after product i of kProducts. Prefetching all at
-  // once would delay the loads, and memory would then idle during the products.
-  static constexpr int kProducts = kHigh * V;
-  template <class F>
-  TESSERA_INLINE static void step(const std::byte* activations, int64_t activation_stride,
-                                  const std::byte* const (&weights)[V], int64_t weight_stride,
-                                  F fetch) {
-    for_each<kHigh>([&]<int kHighIndex>() {
-      load<kActivations + kHighIndex>(activations + kHighIndex * kTileRows * activation_stride,
-                                      activation_stride);
-    });
-    for_each<V>([&]<int kVector>() {
-      constexpr int kOutputs = kWeights + kVector % 2;
-      load<kOutputs>(weights[kVector], weight_stride);
-      for_each<kHigh>([&]<int kHighIndex>() {
-        multiply_add<kHighIndex * V + kVector, kActivations + kHighIndex, kOutputs>();
-        fetch(kVector * kHigh + kHighIndex);
-      });
-    });
-  }
-
-  // Multiplies the last units if they do not fill a register, padded with zeros. Bytes beyond them
-  // in the panel and in the scratch are undefined.
-  void last_step(const std::byte* activations, const std::byte* const (&weights)[V],
-                 int64_t units) const {
-    alignas(64) std::byte inputs[kHigh * kTileRows][kTileRowBytes] = {};
-    alignas(64) std::byte lines[V][kUnits][kTileRowBytes] = {};
-    for (int row = 0; row < rows; ++row) {
-      __builtin_memcpy(inputs[row], activations + row * tile.activation_stride,
-                       static_cast<size_t>(units) * 4);
-    }
-    const std::byte* padded[V];
-    for (int v = 0; v < V; ++v) {
-      for (int64_t unit = 0; unit < units; ++unit) {
-        __builtin_memcpy(lines[v][unit], weights[v] + unit * kBytesPerUnitRow, kTileRowBytes);
-      }
-      padded[v] = lines[v][0];
-    }
-    step(inputs[0], kTileRowBytes, padded, kTileRowBytes, [](int) {});
-  }
-
-  TESSERA_INLINE void add_up() const {
-    Slice<Simd512, V> slice(tile, tile.first_unit * kBytesPerUnitRow);
-    const std::byte* activations = tile.activations + 4 * tile.first_unit;
-    const std::byte* ahead = tile.ahead;
-    int64_t unit = 0;
-    for (; unit + kUnits <= tile.units; unit += kUnits) {
-      const std::byte* const first_ahead = ahead;
-      step(activations, tile.activation_stride, slice.vectors, kBytesPerUnitRow, [&](int product) {
-        if constexpr (kIsTall) {
-          const std::byte* end = first_ahead + (product + 1) * kUnits / kProducts * tile.ahead_step;
-          for (; ahead < end; ahead += kBytesPerLine) {
-            Simd512::prefetch(ahead);
-          }
-        } else {
-          const std::byte* later = slice.vectors[product] + Simd512::kPrefetchBytes;
-          for (int64_t i = 0; i < kUnits; ++i) {
-            Simd512::prefetch(later + i * kBytesPerUnitRow);
-          }
-        }
-      });
-      activations += kTileRowBytes;
-      for (int v = 0; v < V; ++v) {
-        slice.vectors[v] += kUnits * kBytesPerUnitRow;
-      }
-    }
-    if (unit < tile.units) {
-      last_step(activations, slice.vectors, tile.units - unit);
-    }
-  }
-
-  TESSERA_INLINE void write_row(const float* sums, int row) const {
-    LinearTile own = tile;
-    own.out += row * tile.out_stride;
-    __m512 values[1][V];
-    for (int v = 0; v < V; ++v) {
-      values[0][v] = _mm512_load_ps(sums + v * kLanes);
-    }
-    write<Simd512, 1, V>(own, values);
-  }
-  TESSERA_INLINE void write_rows() const {
-    alignas(64) float sums[kHigh * kTileRows][kRowFloats];
-    for_each<kHigh>([&]<int kHighIndex>() {
-      for_each<V>([&]<int kVector>() {
-        store<kHighIndex * V + kVector>(&sums[kHighIndex * kTileRows][kVector * kLanes],
-                                        kRowFloats * 4);
-      });
-    });
-    for (int row = 0; row < rows; ++row) {
-      write_row(sums[row], row);
-    }
-  }
-
-  // As in tile.h, for the rows that exist.
-  TESSERA_INLINE void fetch_outputs() const {
-    for (int row = 0; row < rows; ++row) {
-      LinearTile own = tile;
-      own.out += row * tile.out_stride;
-      tessera::fetch_outputs<Simd512, 1, V>(own);
-    }
-  }
-
-  [[gnu::noinline]] void run() const {
-    if (tile.ends) {
-      fetch_outputs();
-    }
-    begin();
-    add_up();
-    if (tile.ends) {
-      write_rows();
-    } else {
-      store_sums();
-    }
-  }
-};
 
 void begin_tiles() {
   _tile_loadconfig(&kTileConfig);
@@ -201,26 +12,37 @@ void end_tiles() {
 }
 
 template <int V, bool kIsTall>
-struct Tiles {
+struct FloatTiles {
   template <int kRows>
   static void multiply(const LinearTile& tile) {
-    Product<(kRows + kTileRows - 1) / kTileRows, V, kIsTall>{tile, kRows}.run();
+    FloatProduct<(kRows + kTileRows - 1) / kTileRows, V, kIsTall>{tile, kRows}.run();
   }
 };
 
 template <int kMax, int V, bool kIsTall>
-constexpr TileKernels kKernels{V * Simd512::kLanes, kMax,
-                               TileTable<Tiles<V, kIsTall>, kMax>::kByRows, begin_tiles, end_tiles};
+constexpr TileKernels kFloatTiles{V * Simd512::kLanes, kMax,
+                                  TileTable<FloatTiles<V, kIsTall>, kMax>::kByRows, begin_tiles,
+                                  end_tiles};
+
+// Few rows of integers use vectors: the results are the same.
+template <WeightFormat... kFormats>
+void use_tiles_for(LinearKernels& kernels) {
+  ((kernels.formats[static_cast<int>(kFormats)].tall = kBlockTiles<group_tile(kFormats)>), ...);
+}
 
 }  // namespace
 
-// With few rows, a line of weights is loaded once for all of them. With many, a tile is twice 16
-// rows by two vectors of outputs, so that each loaded register serves two products.
+// With few rows of bf16, a line of weights is loaded once for all of them. With many, a tile is
+// twice 16 rows by two vectors of outputs, so that each loaded register serves two products.
 LinearKernels linear_kernels() {
   LinearKernels kernels = avx512::kLinearKernels;
   FormatKernels& bf16 = kernels.formats[static_cast<int>(WeightFormat::bf16)];
-  bf16.wide = kKernels<kTileRows, 4, false>;
-  bf16.tall = kKernels<2 * kTileRows, 2, true>;
+  bf16.wide = kFloatTiles<kTileRows, 4, false>;
+  bf16.tall = kFloatTiles<2 * kTileRows, 2, true>;
+  [&]<size_t... kIndex>(std::index_sequence<kIndex...>) {
+    use_tiles_for<kCodedFormats[kIndex]...>(kernels);
+  }
+  (std::make_index_sequence<std::size(kCodedFormats)>{});
   return kernels;
 }
 
