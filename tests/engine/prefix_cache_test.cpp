@@ -217,14 +217,14 @@ class World {
       int32_t low = 0;
       for (int32_t first = 0; first < closed; first += kKvGroup) {
         const auto is_here = [&](int32_t i) {
-          return is_token(pages, row, tiers, high + i, true, sequence, first + i, layer);
+          return is_token(pages, {row, tiers, high + i, true}, sequence, {first + i, layer});
         };
         const bool is_high =
             low == pages.rows[row].low ||
             (high < pages.rows[row].high && is_here(0) && is_here(17) && is_here(63));
         int32_t& at = is_high ? high : low;
         for (const int32_t i : {0, 17, 63}) {
-          ASSERT_TRUE(is_token(pages, row, tiers, at + i, is_high, sequence, first + i, layer))
+          ASSERT_TRUE(is_token(pages, {row, tiers, at + i, is_high}, sequence, {first + i, layer}))
               << "position " << first + i << (is_high ? " high" : " low");
         }
         at += kKvGroup;
@@ -232,19 +232,30 @@ class World {
     }
   }
 
-  bool is_token(const KvPagesView& pages, int64_t row, KvTiers tiers, int32_t at, bool high,
-                const Sequence& sequence, int32_t position, int32_t layer) const {
-    const KvPageLayout& layout = pages.layouts[high ? tiers.high : tiers.low];
-    const int32_t entry = at / layout.capacity;
-    const int32_t id = pages.table(row)[high ? entry : pages.row_pages - 1 - entry];
+  struct Place {
+    int64_t row;
+    KvTiers tiers;
+    int32_t at;  // token of the tier
+    bool high;
+  };
+  struct Token {
+    int32_t position;
+    int32_t layer;
+  };
+  bool is_token(const KvPagesView& pages, const Place& place, const Sequence& sequence,
+                Token token) const {
+    const KvPageLayout& high = pages.layouts[place.tiers.high];
+    const KvPageLayout& layout = place.high ? high : pages.layouts[place.tiers.low];
+    const int32_t entry = place.at / layout.capacity;
+    const int32_t id = pages.table(place.row)[place.high ? entry : pages.row_pages - 1 - entry];
     float stored[2 * kHeadDim];
-    decode_token(layout, pages.page(id), at % layout.capacity, stored, stored + kHeadDim);
+    decode_token(layout, pages.page(id), place.at % layout.capacity, stored, stored + kHeadDim);
     float expected[2 * kHeadDim];
     for (int32_t c = 0; c < 2 * kHeadDim; ++c) {
-      expected[c] = number(sequence, position, layer, c);
+      expected[c] = number(sequence, token.position, token.layer, c);
     }
-    encode_and_decode(pages.layouts[tiers.high], expected);
-    if (!high) {
+    encode_and_decode(high, expected);
+    if (!place.high) {
       encode_and_decode(layout, expected);
     }
     return std::equal(stored, stored + 2 * kHeadDim, expected);

@@ -35,11 +35,11 @@ struct BlockScales {
 // Up to 16 kHigh rows by a panel.
 template <WeightFormat kFormat, int kHigh>
 struct BlockProduct {
-  static constexpr int V = 2;  // vectors of outputs
+  static constexpr int kVectors = 2;  // of outputs
   static constexpr WeightEncoding kStored = encoding(kFormat);
-  using Weights = BlockTile<Simd512, kFormat, 1, V, true>;
+  using Weights = BlockTile<Simd512, kFormat, 1, kVectors, true>;
 
-  static constexpr int kParts = kHigh * V;  // products of a block, 16 rows by 16 outputs
+  static constexpr int kParts = kHigh * kVectors;  // products of a block, 16 rows by 16 outputs
   static constexpr int64_t kPartBytes = kTileRows * kTileRowBytes;
   static constexpr int kVectorBytes = kStored.block / 4 * kTileRowBytes;  // codes
 
@@ -48,16 +48,16 @@ struct BlockProduct {
   struct Scratch {
     alignas(64) std::byte sums[2][4096];
     alignas(64) float totals[1024];
-    alignas(64) std::byte codes[2][V * kVectorBytes];
+    alignas(64) std::byte codes[2][kVectors * kVectorBytes];
   };
   static_assert(kParts * kPartBytes <= 4096);
 
-  // Unpacks the next block. codes: [V][block / 4][16] units of signed bytes.
+  // Unpacks the next block. codes: [kVectors][block / 4][16] units of signed bytes.
   // Returns: its scales.
   TESSERA_INLINE static BlockScales take(Weights& weights, std::byte* codes) {
     BlockScales block;
 #pragma GCC unroll 2
-    for (int v = 0; v < V; ++v) {
+    for (int v = 0; v < kVectors; ++v) {
       block.scale[v] = weights.numbers(v, 0);
       block.minimum[v] = kStored.minimum ? weights.numbers(v, 1) : block.scale[v];
     }
@@ -65,7 +65,7 @@ struct BlockProduct {
 #pragma GCC unroll 8
     for (int line = 0; line < Weights::kLines; ++line) {
 #pragma GCC unroll 2
-      for (int v = 0; v < V; ++v) {
+      for (int v = 0; v < kVectors; ++v) {
         __m512i units[Weights::kParts];
         weights.unpack(v, line, units);
 #pragma GCC unroll 2
@@ -90,8 +90,8 @@ struct BlockProduct {
   // Scales part kPart of the sums and adds it to the totals.
   template <int kPart>
   TESSERA_INLINE static void add_up(const Sums& block, int64_t stride, float* totals) {
-    constexpr int kVector = kPart % V;
-    const std::byte* numbers = block.numbers + kPart / V * kTileRows * stride;
+    constexpr int kVector = kPart % kVectors;
+    const std::byte* numbers = block.numbers + kPart / kVectors * kTileRows * stride;
     const std::byte* sums = block.sums + kPart * kPartBytes;
     float* own = totals + kPart * kPartBytes / 4;
     // Keeps GCC from computing the addresses of all rows first, which it would spill.
@@ -119,7 +119,7 @@ struct BlockProduct {
   TESSERA_INLINE static void multiply(std::byte* sums, const Sums& before, int64_t stride,
                                       float* totals) {
     clear<kPart>();
-    multiply_add_bytes<kPart, kActivations + kPart / V, kWeights + kPart % V>();
+    multiply_add_bytes<kPart, kActivations + kPart / kVectors, kWeights + kPart % kVectors>();
     if (before.numbers != nullptr) {
       add_up<kPart>(before, stride, totals);
     }
@@ -168,40 +168,39 @@ struct BlockProduct {
 
   // Returns: totals of a row and a vector of outputs, in the scratch.
   static int64_t total_at(int row, int v) {
-    return ((row / kTileRows * V + v) * kTileRows + row % kTileRows) * Simd512::kLanes;
+    return ((row / kTileRows * kVectors + v) * kTileRows + row % kTileRows) * Simd512::kLanes;
   }
 
   // Totals are passed from stretch to stretch in `partial`.
   static void begin_totals(const LinearTile& tile, int rows, float* totals) {
     for (int row = 0; row < rows; ++row) {
-      for (int v = 0; v < V; ++v) {
-        _mm512_store_ps(
-            totals + total_at(row, v),
-            tile.begins
-                ? _mm512_setzero_ps()
-                : Simd512::to_bits(Simd512::load_units(partial_at<Simd512, V>(tile, row, v))));
+      for (int v = 0; v < kVectors; ++v) {
+        _mm512_store_ps(totals + total_at(row, v),
+                        tile.begins ? _mm512_setzero_ps()
+                                    : Simd512::to_bits(Simd512::load_units(
+                                          partial_at<Simd512, kVectors>(tile, row, v))));
       }
       if (tile.ends) {
-        fetch_outputs<Simd512, 1, V>(row_of(tile, row));
+        fetch_outputs<Simd512, 1, kVectors>(row_of(tile, row));
       }
     }
   }
   static void end_totals(const LinearTile& tile, int rows, const float* totals) {
     for (int row = 0; row < rows; ++row) {
-      __m512 values[1][V];
-      for (int v = 0; v < V; ++v) {
+      __m512 values[1][kVectors];
+      for (int v = 0; v < kVectors; ++v) {
         values[0][v] = _mm512_load_ps(totals + total_at(row, v));
         if (!tile.ends) {
-          _mm512_storeu_ps(partial_at<Simd512, V>(tile, row, v), values[0][v]);
+          _mm512_storeu_ps(partial_at<Simd512, kVectors>(tile, row, v), values[0][v]);
         }
       }
       if (!tile.ends) {
         continue;
       }
       if constexpr (kStored.row_scale) {
-        scale_rows<Simd512, 1, V>(tile, values);
+        scale_rows<Simd512, 1, kVectors>(tile, values);
       }
-      write<Simd512, 1, V>(row_of(tile, row), values);
+      write<Simd512, 1, kVectors>(row_of(tile, row), values);
     }
   }
   static LinearTile row_of(const LinearTile& tile, int row) {

@@ -9,7 +9,7 @@
 namespace tessera::amx {
 namespace {
 
-constexpr int kUnits = kTileRowBytes / 4;  // in a step
+inline constexpr int kUnits = kTileRowBytes / 4;  // in a step
 
 // kHigh x V registers of sums: up to 16 kHigh rows by 16 V outputs.
 template <int kHigh, int V, bool kIsTall>

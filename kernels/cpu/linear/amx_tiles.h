@@ -11,8 +11,8 @@ namespace tessera::amx {
 namespace {
 
 // Registers: sums from 0 on, then activations, then weights.
-constexpr int kActivations = 4;
-constexpr int kWeights = 6;
+inline constexpr int kActivations = 4;
+inline constexpr int kWeights = 6;
 
 template <int kRegister>
 TESSERA_INLINE void load(const std::byte* from, int64_t stride) {

@@ -25,7 +25,7 @@ struct E4m3Tables {
     }
   }
 };
-constexpr E4m3Tables kE4m3Tables;
+inline constexpr E4m3Tables kE4m3Tables;
 
 struct Simd512 {
   using Floats = __m512;
