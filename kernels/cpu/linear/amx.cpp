@@ -24,10 +24,15 @@ constexpr TileKernels kFloatTiles{V * Simd512::kLanes, kMax,
                                   TileTable<FloatTiles<V, kIsTall>, kMax>::kByRows, begin_tiles,
                                   end_tiles};
 
-// Few rows of integers use vectors: the results are the same.
-template <WeightFormat... kFormats>
+// With fewer inputs, what a tile does once costs more than its products save.
+constexpr int64_t kLeastInputs = 1024;
+
+template <WeightFormat kFormat>
 void use_tiles_for(LinearKernels& kernels) {
-  ((kernels.formats[static_cast<int>(kFormats)].tall = kBlockTiles<group_tile(kFormats)>), ...);
+  FormatKernels& own = kernels.formats[static_cast<int>(kFormat)];
+  own.large = kBlockTiles<group_tile(kFormat)>;
+  own.large_rows = kLeastRows;
+  own.large_inputs = kLeastInputs;
 }
 
 }  // namespace
@@ -40,7 +45,7 @@ LinearKernels linear_kernels() {
   bf16.wide = kFloatTiles<kTileRows, 4, false>;
   bf16.tall = kFloatTiles<2 * kTileRows, 2, true>;
   [&]<size_t... kIndex>(std::index_sequence<kIndex...>) {
-    use_tiles_for<kCodedFormats[kIndex]...>(kernels);
+    (use_tiles_for<kCodedFormats[kIndex]>(kernels), ...);
   }
   (std::make_index_sequence<std::size(kCodedFormats)>{});
   return kernels;

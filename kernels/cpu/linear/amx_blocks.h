@@ -1,5 +1,7 @@
 #pragma once
 
+#include <algorithm>
+
 #include "kernels/cpu/linear/amx_tiles.h"
 
 // Tiles of blocks of integers. A tile product sums the inputs of one block, so its sums are exact
@@ -32,9 +34,10 @@ struct BlockScales {
   __m512 minimum[2];  // if the format has minimums
 };
 
-// Up to 16 kHigh rows by a panel.
-template <WeightFormat kFormat, int kHigh>
+// Up to 32 rows by a panel.
+template <WeightFormat kFormat>
 struct BlockProduct {
+  static constexpr int kHigh = 2;
   static constexpr int kVectors = 2;  // of outputs
   static constexpr WeightEncoding kStored = encoding(kFormat);
   using Weights = BlockTile<Simd512, kFormat, 1, kVectors, true>;
@@ -146,14 +149,10 @@ struct BlockProduct {
       }
       std::byte* const sums = scratch.sums[i % 2];
       multiply<0>(sums, before, stride, scratch.totals);
-      if constexpr (kHigh > 1) {
-        load<kActivations + 1>(activations + kTileRows * stride, stride);
-      }
+      load<kActivations + 1>(activations + kTileRows * stride, stride);
       multiply<1>(sums, before, stride, scratch.totals);
-      if constexpr (kHigh > 1) {
-        multiply<2>(sums, before, stride, scratch.totals);
-        multiply<3>(sums, before, stride, scratch.totals);
-      }
+      multiply<2>(sums, before, stride, scratch.totals);
+      multiply<3>(sums, before, stride, scratch.totals);
       before = {sums, activations + Weights::kRowCodes, scales};
       scales = next;
       activations += Weights::kRowBytes;
@@ -210,16 +209,34 @@ struct BlockProduct {
   }
 };
 
+// A tile takes as long for few rows as for 32, so those at the end of a block of rows use vectors.
+inline constexpr int kLeastRows = 24;
+
+inline void multiply_by_vectors(const TileKernels& vectors, LinearTile tile, int64_t rows) {
+  for (; rows > 0; rows -= vectors.max_rows) {
+    vectors.by_rows[std::min(rows, vectors.max_rows) - 1](tile);
+    tile.activations += vectors.max_rows * tile.activation_stride;
+    tile.partial += vectors.max_rows * vectors.slice;
+    tile.out += vectors.max_rows * tile.out_stride;
+    tile.ahead_step = 0;  // the first ones have prefetched all
+  }
+}
+
 template <WeightFormat kFormat>
 struct BlockTiles {
-  static constexpr int kInputs = encoding(kFormat).block;
   static constexpr int kMaxRows = 2 * kTileRows;
+  static constexpr const TileKernels& kVectors =
+      avx512::kLinearKernels.formats[static_cast<int>(kFormat)].tall;
 
   template <int kRows>
   static void multiply(const LinearTile& tile) {
-    BlockProduct<kFormat, (kRows + kTileRows - 1) / kTileRows>::run(tile, kRows);
+    if (kRows < kLeastRows) {
+      multiply_by_vectors(kVectors, tile, kRows);
+    } else {
+      BlockProduct<kFormat>::run(tile, kRows);
+    }
   }
-  static void begin() { _tile_loadconfig(&kBlockConfig<kInputs>); }
+  static void begin() { _tile_loadconfig(&kBlockConfig<encoding(kFormat).block>); }
   static void end() { _tile_release(); }
 };
 

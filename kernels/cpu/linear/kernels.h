@@ -66,6 +66,10 @@ struct FormatKernels {
   int64_t input_bytes = 0;  // of a converted activation
   TileKernels wide;         // for few rows: more independent sums, more bytes in flight
   TileKernels tall;         // for many rows: a loaded weight serves as many rows as registers allow
+  // Replaces `tall` from so many rows and inputs on. The bits are the same. by_rows is null: none.
+  TileKernels large = {};
+  int64_t large_rows = 0;
+  int64_t large_inputs = 0;
 };
 
 struct LinearKernels {

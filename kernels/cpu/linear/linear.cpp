@@ -22,6 +22,15 @@ constexpr int64_t kOrderedInputs = 512;  // inputs that are put in order at once
 
 // One call of `linear`: converts the activations, then multiplies slices of outputs by blocks of
 // rows.
+const TileKernels& tiles_for(const FormatKernels& kernels, int64_t rows, int64_t inputs) {
+  if (rows <= kernels.wide.max_rows) {
+    return kernels.wide;
+  }
+  const bool large = kernels.large.by_rows != nullptr && rows >= kernels.large_rows &&
+                     inputs >= kernels.large_inputs;
+  return large ? kernels.large : kernels.tall;
+}
+
 class Product {
  public:
   Product(const LinearArgs& args, const LinearKernels& kernels)
@@ -32,7 +41,7 @@ class Product {
         kernels_(kernels.formats[static_cast<size_t>(args.weight->format)]),
         layout_{args.weight->format, args.in.rows, args.in.cols, kernels_.input_bytes},
         units_(layout_.units()),
-        tiles_(args.in.rows <= kernels_.wide.max_rows ? kernels_.wide : kernels_.tall) {
+        tiles_(tiles_for(kernels_, args.in.rows, args.in.cols)) {
     TESSERA_CHECK(args.in.cols == panels_.cols && args.out.cols == panels_.rows, "shapes differ");
     TESSERA_CHECK(args.out.rows == args.in.rows, "as many outputs as inputs");
     TESSERA_CHECK(static_cast<int64_t>(args.scratch.size()) >= layout_.bytes(), "small scratch");
