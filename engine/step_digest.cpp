@@ -31,7 +31,8 @@ uint64_t step_digest(std::span<const Candidate> candidates, Sequences sequences,
     const Candidate& c = candidates[i];
     digest.add(c.tenant, c.clock, c.slots_held, c.start, c.order, c.tokens,
                sequences[i]->tokens().back(), c.stored, c.pages, c.running);
-    digest.add(c.kv.page_tokens, c.kv.uneven, c.kv.low_tokens, c.kv.swap_in_pages, c.kv.compresses);
+    digest.add(c.kv.page_tokens, c.kv.uneven, c.kv.low_tokens, c.kv.swap_in_pages, c.kv.compresses,
+               c.kv.handed_over);
     digest.add(c.kv.sections.compressed, c.kv.sections.replayed);
     digest.add(c.tightening.steps, c.tightening.freed.back(), c.tightening.pages_needed);
     digest.add(c.unlocked, c.matched, c.locked, c.head_start, c.waits_for);

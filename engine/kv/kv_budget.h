@@ -40,8 +40,10 @@ struct KvDemand {
   int64_t swap_in_pages = 0;
   // True if compression may need one page for each page-table row before it frees any
   // (KvCompressArgs).
-  // This applies to steps that reach the end of the prompt or, after it, close a group.
+  // This applies to steps that reach the end of the prompt or, after it, close a group. It applies
+  // to any next step of a sequence behind its prompt that was handed prefix blocks.
   bool compresses = false;
+  bool handed_over = false;
   int32_t prompt_tokens = 0;
   KvSections sections = {};  // of a policy that replays
 
@@ -80,7 +82,7 @@ struct KvDemand {
     const int64_t row =
         div_ceil(before + closing * kKvGroup, page_tokens) - div_ceil(before, page_tokens);
     const bool compaction = compresses && count > 0 && stored + count >= prompt_tokens &&
-                            (closing > 0 || stored < prompt_tokens);
+                            (closing > 0 || stored < prompt_tokens || handed_over);
     return heads * (row + (compaction ? 1 : 0));
   }
 

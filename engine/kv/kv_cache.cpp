@@ -40,6 +40,21 @@ std::unique_ptr<PrefixCache> make_prefix_cache(const KvCacheOptions& options, Kv
 
 }  // namespace
 
+absl::Status check_served(const Backend& backend, KvFormat format, int32_t head_dim) {
+  if (format.rotated && rotation_block(head_dim) < kMinRotationBlock) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("KV cache: ", name_of(format), " rotates blocks of at least ",
+                     kMinRotationBlock, " channels, and a head dimension of ", head_dim,
+                     " has blocks of ", rotation_block(head_dim)));
+  }
+  if (backend.serves_pages != nullptr && !backend.serves_pages(format, head_dim)) {
+    return absl::InvalidArgumentError(absl::StrCat("KV cache: the backend ", backend.name,
+                                                   " has no kernels for pages of ", name_of(format),
+                                                   " with a head dimension of ", head_dim));
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::unique_ptr<KvCache>> KvCache::create(const KvCacheOptions& options,
                                                          const Backend& backend, Stream stream) {
   TESSERA_RETURN_IF_ERROR(check_options(options));
@@ -57,17 +72,7 @@ absl::StatusOr<std::unique_ptr<KvCache>> KvCache::create(const KvCacheOptions& o
     }
   }
   for (const KvFormat format : shape.formats) {
-    if (format.rotated && rotation_block(shape.head_dim) < kMinRotationBlock) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("KV cache: ", name_of(format), " rotates blocks of at least ",
-                       kMinRotationBlock, " channels, and a head dimension of ", shape.head_dim,
-                       " has blocks of ", rotation_block(shape.head_dim)));
-    }
-    if (backend.serves_pages != nullptr && !backend.serves_pages(format, shape.head_dim)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("KV cache: the backend ", backend.name, " has no kernels for pages of ",
-                       name_of(format), " with a head dimension of ", shape.head_dim));
-    }
+    TESSERA_RETURN_IF_ERROR(check_served(backend, format, shape.head_dim));
   }
   std::unique_ptr<KvArena> arena = KvArena::make(shape, backend.memory, stream);
   if (arena == nullptr || (options.populate && !arena->populate())) {
@@ -221,6 +226,7 @@ void KvCache::settle_growth() {
     compressed_.clear();
     accounting_.give_back(growth_.settle(*arena_, slots_, compressed_));
     accounting_.synchronize(compressed_);
+    accounting_.count_formats();
   }
 }
 

@@ -26,6 +26,10 @@
 
 namespace tessera {
 
+// Errors: InvalidArgument (a rotated format with a head dimension of too small blocks; a format
+// whose pages the backend does not serve).
+absl::Status check_served(const Backend& backend, KvFormat format, int32_t head_dim);
+
 // Allocates, shares and frees all KV pages; the model's kv_store writes them. A slot is open while
 // a running sequence owns it (KvSlot), else free. The host counts pages; page tables belong to the
 // backend's kv_ ops. Not thread-safe: the engine thread is the only caller.

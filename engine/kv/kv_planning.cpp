@@ -49,6 +49,7 @@ KvDemand KvPlanning::demand(const SlotState& slot) const {
   demand.uneven = slot.compressed;
   demand.sections = slot.sections;
   demand.sections.replayed = slot.replayed();
+  demand.handed_over = slot.handed_over;
   demand.compresses =
       demand.compresses && (!slot.compressed || slot.handed_over || slot.policy.compress_generated);
   return demand;

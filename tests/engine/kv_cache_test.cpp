@@ -94,6 +94,15 @@ TEST(KvDemand, WantsAPageForEachHeadWhereCompressionRuns) {
   EXPECT_EQ(demand.tokens_within(3, 64, 36), 36);
 }
 
+TEST(KvDemand, WantsTheSameInTheStepAfterAHandover) {
+  const KvDemand demand{
+      .heads = 3, .page_tokens = 64, .compresses = true, .handed_over = true, .prompt_tokens = 100};
+  EXPECT_EQ(demand.growth(0, 63), 0) << "nothing is compressed before the prompt ends";
+  EXPECT_EQ(demand.growth(100, 1), 3);
+  EXPECT_EQ(demand.growth(127, 1), 6);
+  EXPECT_EQ(demand.tokens_within(2, 100, 5), 0);
+}
+
 TEST_F(KvCacheTest, CountsEverythingAsItsMemory) {
   const auto kv = std::move(make(small_options())).value();
   const KvArenaShape& shape = kv->shape();
