@@ -49,7 +49,7 @@ absl::StatusOr<int64_t> free_kv_bytes(const DeviceMemoryUse& use, const StartMem
 absl::StatusOr<int64_t> free_kv_bytes(const DeviceMemoryUse& use, const EngineOptions& options,
                                       const ModelConfig& model, const Backend& backend,
                                       Stream stream) {
-  KvCacheOptions cache = kv_cache_options(options, model);
+  KvCacheOptions cache = kv_cache_options(options, model, backend);
   cache.slots = 1;  // only formats and layouts are read, which do not depend on it
   TESSERA_ASSIGN_OR_RETURN(const KvArenaShape shape, shape_of(cache));
   const bool records =

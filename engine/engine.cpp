@@ -41,14 +41,18 @@ absl::Status check_options(const EngineOptions& options, const ModelConfig& mode
   return absl::OkStatus();
 }
 
-std::vector<KvFormat> ladder_of(const EngineOptions& options, const ModelConfig& model) {
+// On a real model, blocks that k4v2r replaces have the verdict *near*, and those of k4v2 *no*
+// (docs/measurements/2026-11-27-ladder.md). Both have the same bytes.
+std::vector<KvFormat> ladder_of(const EngineOptions& options, const ModelConfig& model,
+                                const Backend& backend) {
   if (options.kv_ladder.has_value()) {
     return *options.kv_ladder;
   }
   const bool serves = options.prefix_cache && !options.kv_section_step &&
-                      !options.kv.policy.replays() && model.sliding_window == 0 &&
-                      options.kv.policy.high == kKvK8V4;
-  return serves ? std::vector<KvFormat>{kKvK4V2} : std::vector<KvFormat>{};
+                      !options.kv.policy.is_lossy() && options.kv.policy.high == kKvK8V4 &&
+                      model.sliding_window == 0 &&
+                      check_served(backend, kKvK4V2R, model.head_dim).ok();
+  return serves ? std::vector<KvFormat>{kKvK4V2R} : std::vector<KvFormat>{};
 }
 
 uint64_t hash_of(std::string_view text) {
@@ -103,11 +107,12 @@ StepLimits step_limits(const EngineOptions& options) {
                                  [](const KvPreset& also) { return also.policy.selects(); })};
 }
 
-KvCacheOptions kv_cache_options(const EngineOptions& options, const ModelConfig& model) {
+KvCacheOptions kv_cache_options(const EngineOptions& options, const ModelConfig& model,
+                                const Backend& backend) {
   return {.preset = options.kv,
           .also = options.kv_also,
           .prefix_cache = options.prefix_cache,
-          .ladder = ladder_of(options, model),
+          .ladder = ladder_of(options, model, backend),
           .section_step = options.kv_section_step.has_value()
                               ? std::optional(options.kv_section_step->policy)
                               : std::nullopt,
@@ -130,9 +135,10 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::create(const EngineOptions& opti
   const ModelConfig& config = model->config();
   TESSERA_RETURN_IF_ERROR(check_options(options, config));
   EngineOptions resolved = options;
-  resolved.kv_ladder = ladder_of(options, config);
-  TESSERA_ASSIGN_OR_RETURN(std::unique_ptr<KvCache> kv,
-                           KvCache::create(kv_cache_options(resolved, config), backend, stream));
+  resolved.kv_ladder = ladder_of(options, config, backend);
+  TESSERA_ASSIGN_OR_RETURN(
+      std::unique_ptr<KvCache> kv,
+      KvCache::create(kv_cache_options(resolved, config, backend), backend, stream));
   resolved.kv_bytes = kv->shape().total_bytes();
   if (options.ranks != nullptr) {
     TESSERA_RETURN_IF_ERROR(

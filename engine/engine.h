@@ -28,8 +28,8 @@ struct EngineOptions {
   std::vector<KvPreset> kv_also = {};
   // prefix_cache: compute common prefixes of prompts once, and keep them while there is room.
   // kv_ladder: formats to which unlocked prefix blocks are demoted before they are evicted, the
-  // coarsest last. No value means k4v2 if the default preset stores in k8v4 and the model allows a
-  // ladder (no sliding window); else an empty ladder.
+  // coarsest last. No value means k4v2r if the default preset keeps every token in k8v4, the model
+  // allows a ladder (no sliding window) and the backend serves k4v2r; else an empty ladder.
   bool prefix_cache = true;
   std::optional<std::vector<KvFormat>> kv_ladder = std::nullopt;
   // A ladder of one step that compresses unlocked prefix blocks to sections, by a preset that
@@ -87,7 +87,8 @@ StepLimits step_limits(const EngineOptions& options);
 
 // Returns: the KV cache that Engine::create makes for a model. `model`: with tensor parallelism,
 // the share of one rank.
-KvCacheOptions kv_cache_options(const EngineOptions& options, const ModelConfig& model);
+KvCacheOptions kv_cache_options(const EngineOptions& options, const ModelConfig& model,
+                                const Backend& backend);
 
 // Runs requests over one model with continuous batching. One thread, started by start(), owns all
 // sequences and pages. submit() and cancel() only push a message into a bounded channel.

@@ -69,7 +69,7 @@ absl::StatusOr<Memory> memory_of(const Planned& planned, const KvPreset& preset,
   StepLimits limits = step_limits(options);
   limits.tokens = std::max(limits.tokens, sequences);
   const int32_t rows = TransformerOptions().max_logits_rows;
-  const KvCacheOptions cache = kv_cache_options(options, planned.own);
+  const KvCacheOptions cache = kv_cache_options(options, planned.own, planned.backend);
   TESSERA_RETURN_IF_ERROR(check_options(cache));
   Memory memory{
       .weights = planned.weights.bytes,

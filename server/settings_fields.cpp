@@ -292,8 +292,8 @@ SettingsField ladder_field() {
   return {"kv-ladder", "auto|none|FORMAT,...|PRESET",
           "formats to which the prefix cache demotes unlocked blocks before it evicts them, the "
           "coarsest last; or a preset that replays, such as replay-25, which the engine applies to "
-          "unlocked blocks in steps that have room; auto: k4v2 where --kv begins in k8v4, "
-          "otherwise none",
+          "unlocked blocks in steps that have room; auto: k4v2r where --kv is k8v4 "
+          "and the device serves it, otherwise none",
           [](Settings& settings, std::string_view text) -> absl::Status {
             if (text == "auto") {
               settings.engine.kv_ladder.reset();

@@ -63,7 +63,7 @@ TEST_F(DeviceBudgetOfEngine, CountsTheRecordingsOfItsLimits) {
 }
 
 TEST_F(DeviceBudgetOfEngine, FitsWhatACacheOfThatSizeTakes) {
-  KvCacheOptions cache = kv_cache_options(options_, model_);
+  KvCacheOptions cache = kv_cache_options(options_, model_, device_);
   cache.bytes = bytes();
   const KvArenaShape shape = shape_of(cache).value();
   EXPECT_LE(shape.total_bytes(), bytes());

@@ -69,7 +69,7 @@ class PageSelection : public testing::Test {
     options.kv_ladder = std::vector<KvFormat>{};
     options.prefix_cache = shape.cache;
     if (shape.scarce) {
-      const KvCacheOptions kv = kv_cache_options(options, model());
+      const KvCacheOptions kv = kv_cache_options(options, model(), backend);
       options.kv_bytes = kv_memory(kv, context_row_pages(kv));
     }
     auto model = Transformer::load(
