@@ -68,7 +68,7 @@ def test_a_continued_answer_goes_on_where_it_ended(real_page):
     assert not page.all(".note.error")
 
 
-@pytest.mark.parametrize("preset", ["k8v4", "k4v2"])
+@pytest.mark.parametrize("preset", ["k8v4", "k4v2r"])
 def test_a_preset_of_the_settings_reaches_the_cache(server, preset):
     page = Page(server.http + "/")
     try:
