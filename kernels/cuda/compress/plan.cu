@@ -49,7 +49,6 @@ TESSERA_DEVICE void pool_scores(const CompressJob& job, KvTokenScore* token_scor
       }
       token_scores[own].score = highest;
     }
-    sync_block();
   }
 }
 

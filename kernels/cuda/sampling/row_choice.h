@@ -243,7 +243,6 @@ class RowChoice {
     for (int32_t k = 0; k < kKeys; ++k) {
       sums[k] = warp_total(sums[k]);
     }
-    sync_block();  // the previous call's sums have been read
     if (lane() == 0) {
       TESSERA_UNROLL
       for (int32_t k = 0; k < kKeys; ++k) {
