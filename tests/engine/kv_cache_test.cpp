@@ -268,8 +268,8 @@ TEST_F(KvCacheTest, HoldsALongContextInSoFewBytesWhereItIsSparse) {
   struct {
     std::string_view preset;
     double max;  // share of dense f16
-  } const kBounds[] = {{"s50", 0.59}, {"s70", 0.39}, {"s70-k8v8", 0.25}};
-  for (const auto& bound : kBounds) {
+  } const bounds[] = {{"s50", 0.59}, {"s70", 0.39}, {"s70-k8v8", 0.25}};
+  for (const auto& bound : bounds) {
     KvCacheOptions options = small_options();
     options.preset = *find_kv_preset(bound.preset);
     options.head_dim = 128;

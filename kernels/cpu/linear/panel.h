@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "kernels/backend.h"
+#include "kernels/check.h"
 #include "kernels/cpu/linear/coded_panel.h"
 
 namespace tessera {
@@ -109,8 +110,11 @@ struct ActivationLayout {
       case WeightFormat::fp8:
       case WeightFormat::fp8_group128:
         return round_up(cols, 4) / 2;  // pairs, as bf16 has them
-      default:
-        return round_up(cols, encoding(format).block) / 4;
+      default: {
+        const int64_t block = encoding(format).block;
+        TESSERA_CHECK(block > 0, "a format of codes without blocks");
+        return round_up(cols, block) / 4;
+      }
     }
   }
   constexpr int64_t row_bytes() const {
