@@ -55,7 +55,7 @@ class Sequence {
     KvPreset kv;  // of requests without a preset
     // Coarsest grade of cached prefix blocks that requests without cache_accept accept.
     KvFormat cache_accept;
-    float kv_floor = 1;                         // of requests without one
+    float kv_floor = 1;                         // of requests that name none
     std::chrono::steady_clock::time_point now;  // by the engine's clock
     int32_t hidden = 0;                         // values of a hidden state
   };
@@ -118,7 +118,7 @@ class Sequence {
   // Its place among admitted sequences, in virtual time. None before the first admission.
   std::optional<int64_t> place() const { return place_; }
   void set_place(int64_t place) { place_ = place; }
-  // The time that orders it in the next step: a place of its tenant, or an expected one.
+  // The time that orders it in the next step: its place, or the expected one before its admission.
   int64_t start() const { return start_; }
   void set_start(int64_t start) { start_ = start; }
   int64_t clock() const { return clock_; }  // of its tenant, before the step
@@ -155,8 +155,8 @@ class Sequence {
   // this sequence.
   KvPrompt cache_prompt(int32_t prefix_block_tokens);
   bool uses_prefix_cache() const { return cache_.use; }
-  // Returns: true if it may read compressed sections among whole blocks (section step): neither the
-  // request nor its policy says how exact its prefix must be.
+  // Returns: true if a match may mix compressed sections with whole blocks (section step): neither
+  // the request nor its policy says how exact its prefix must be.
   bool accepts_sections() const { return accepts_sections_; }
   const EngineRequest::Cache& cache() const { return cache_; }
   // Returns: maximum number of first tokens that it may take from the prefix cache. Later tokens
@@ -165,8 +165,8 @@ class Sequence {
   // - the embedding needs their hidden states,
   // - the policy scores their queries,
   // - the residual buffer needs them unquantised,
-  // - they are generated and read selected tiles (KvPolicy::one_by_one), but cached ones may be
-  //   those of a prompt.
+  // - they are generated and read selected tiles (KvPolicy::one_by_one), but cached ones may have
+  //   been computed as a prompt, which reads all tiles.
   int32_t max_cached_tokens() const;
   // Returns: maximum number of its first tokens that it may insert into the prefix cache.
   // - A policy that is not private: all tokens. With dense newest tokens or selected tiles
@@ -187,7 +187,7 @@ class Sequence {
   void set_cached_tokens(int32_t tokens);
 
   const KvPolicy& kv_policy() const { return kv_.policy; }
-  float kv_floor() const { return kv_floor_; }  // 1 if it is deterministic
+  float kv_floor() const { return kv_floor_; }  // 1 for a deterministic request
 
   // The next `count` pending tokens are stored, or will be in this step.
   // Requires: a running sequence.

@@ -27,7 +27,7 @@ struct Backend {
 
   // Returns: bytes of a packed weight; 0 if there are no kernels for weights of that format.
   int64_t (*packed_weight_bytes)(WeightFormat format, int64_t rows, int64_t cols);
-  // Packs rows [first_row, first_row + source.rows) of `weight`, by conversion. Rows may come in
+  // Converts rows [first_row, first_row + source.rows) to the format of `weight`. Rows may come in
   // any order, in pieces and on several threads, so a checkpoint is never held twice.
   // Requires: a format of kWeightFormats; pieces that start at multiples of kPackRows.
   void (*pack_weight)(MatrixView<const float> source, int64_t first_row,
@@ -54,7 +54,7 @@ struct Backend {
   // Memory of views, pools, weights and scratch. Null: host memory. The parts of a step's plan that
   // ops read (tokens, positions, sequences ...) are host memory for every backend. Not owned.
   const DeviceMemory* memory = nullptr;
-  // Returns: true if the ops serve pages of that format. Null: every format that is_supported().
+  // Returns: true if the ops serve pages of that format. Null: all of is_supported(KvFormat).
   bool (*serves_pages)(KvFormat format, int32_t head_dim) = nullptr;
   // True: `attention` reads selected tiles (SequenceSpan::selects), and ops keep key bounds.
   bool selects_tiles = false;

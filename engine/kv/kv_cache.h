@@ -26,8 +26,8 @@
 
 namespace tessera {
 
-// Errors: InvalidArgument (a rotated format with a head dimension of too small blocks; a format
-// whose pages the backend does not serve).
+// Errors: InvalidArgument (a rotated format, whose blocks are too small at this head dimension; a
+// format whose pages the backend does not serve).
 absl::Status check_served(const Backend& backend, KvFormat format, int32_t head_dim);
 
 // Allocates, shares and frees all KV pages; the model's kv_store writes them. A slot is open while
@@ -68,22 +68,22 @@ class KvCache {
 
   // Opens an empty slot for a sequence with a prompt of `prompt_tokens` tokens.
   // Requires: a free slot; check(policy) is OK.
-  // floor: share of its policy's budget below which the slot is never tightened; 1: never at all.
+  // floor: smallest share of its policy's budget after tightening; 1 forbids tightening.
   KvSlot open_slot(const KvPolicy& policy, int32_t prompt_tokens, float floor = 1);
   // The same with the default preset.
   // Requires: that preset is not lossy.
   KvSlot open_slot() { return open_slot(default_policy_, 0); }
 
-  // Allocates the pages for the groups that close when each slot reaches the reserved tokens.
+  // Allocates the pages for the groups that close when each slot reaches its reserved length.
   // Requires: each slot at most once; the tokens of earlier reservations are stored; not fewer
   // tokens than position() and not more than the context; available pages: KvDemand::growth.
   void reserve(std::span<const KvReservation> reservations);
 
   // Demotes and drops tokens of the slots that are due by their policies (KvCompressor::plan). The
   // tokens of a replay are forgotten, so the slot's position is the end of its section again.
-  // Called once in each step, after the reserved tokens are stored and scored. reserve() counts an
-  // upper bound of pages for compressed rows; this call replaces it by the pages that kv_resize
-  // took.
+  // Called once in each step, after the reserved tokens are stored and scored. reserve() assumes
+  // the most pages that compressed rows may take; this call replaces them by the pages that
+  // kv_resize took.
   // Requires: each slot at most once; available pages: one for each page-table row of the
   // compressed slots, if the policy has a low tier (KvDemand::growth counts them).
   void compress(std::span<const KvSlot* const> slots);
@@ -94,7 +94,7 @@ class KvCache {
   // available; all reserved tokens are stored and scored.
   void tighten(const KvSlot& slot, int32_t steps);
 
-  // ---- section step. A slot that replays a block of the prefix cache for it. reserve() and the
+  // ---- section step. A temporary slot replays a block of the prefix cache. reserve() and the
   // forward pass treat it like one of a sequence.
 
   // Opens a slot that holds the path and ends with the block that is due. Its next tokens are those
@@ -109,7 +109,7 @@ class KvCache {
   // Lets each target begin with tokens of its source. Full pages are shared; partly filled pages
   // and the residual buffer are copied.
   // Requires: source and target have the same policy, which is not private. A target is empty and
-  // is no source. A copy has whole groups of the source, or ends in its open group. If the policy
+  // is no source. A copy ends where a group ends, or inside the source's open group. If the policy
   // replays, the source is not in a replay, the copy has all of its tokens, and neither of them
   // closes the section that is open now: compressing it would free pages that they share. Available
   // pages for each copy: KvDemand::pages_for minus KvDemand::full_pages.
@@ -121,11 +121,11 @@ class KvCache {
   // The same for several slots in one op. Empties the list.
   void release(std::vector<KvSlot>& slots);
 
-  // Returns: true unless a private policy has compressed the slot. A preempted sequence is then
-  // recomputed from its tokens; else it must be swapped out before release(). Compressed sections
-  // are found in the prefix cache, or computed and replayed again. Recompute gives the same bits,
-  // except for a prefix that was attached from demoted blocks: the next match may find it in
-  // another format, or not at all.
+  // Returns: true unless a private policy has compressed the slot. If true, a preempted sequence is
+  // recomputed from its tokens; if false, it must be swapped out before release(). Compressed
+  // sections are found in the prefix cache, or computed and replayed again. Recompute gives the
+  // same bits, except for a prefix that was attached from demoted blocks: the next match may find
+  // it in another format, or not at all.
   bool recomputable(const KvSlot& slot) const { return !slots_.at(slot).compressed; }
   // Returns: a copy of the slot in newly allocated host memory. The slot stays open; the caller
   // releases it. Allocation is acceptable here: only preemption of a compressed slot comes here.
@@ -142,8 +142,8 @@ class KvCache {
   // Requires: reserve() has run for the step. The tokens of a replay are counted there, and under a
   // policy that replays only their queries score.
   KvScoring scoring(const KvSlot& slot) const;
-  // Position of the next token that the slot stores. During a replay this is behind the section, by
-  // the replayed tokens so far; compress() forgets these and moves it back to the section's end.
+  // Position of the next token that the slot stores. During a replay this is the end of the section
+  // plus the replayed tokens so far. compress() forgets these, and moves it back to that end.
   int32_t position(const KvSlot& slot) const { return slots_.at(slot).tokens; }
   // Returns: true if the tokens reserved last are those of a replay.
   bool replays(const KvSlot& slot) const { return slots_.at(slot).replayed() > 0; }
@@ -183,7 +183,7 @@ class KvCache {
   SharedPrefixes prefixes_;
   KvCompressor compressor_;
   RowGrowth growth_;           // of the last reserve()
-  std::vector<KvFork> forks_;  // arguments of one call, as the next two; [slots]
+  std::vector<KvFork> forks_;  // reused arguments of a call, like the next two; [slots]
   std::vector<int32_t> released_;
   std::vector<int32_t> compressed_;
 };
