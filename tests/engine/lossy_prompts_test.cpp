@@ -367,6 +367,12 @@ void LossyPrompts::keep_accounts() {
 }
 
 TEST_F(LossyPrompts, KeepTheAccountsThroughRandomTraffic) {
+  ladder_ = {kKvK4V2};
+  keep_accounts();
+  EXPECT_GT(preemptions_, 0);
+}
+
+TEST_F(LossyPrompts, KeepTheAccountsWithoutALadder) {
   keep_accounts();
   EXPECT_GT(preemptions_, 0);
 }

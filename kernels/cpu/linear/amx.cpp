@@ -7,9 +7,6 @@ namespace {
 void begin_tiles() {
   _tile_loadconfig(&kTileConfig);
 }
-void end_tiles() {
-  _tile_release();
-}
 
 template <int V, bool kIsTall>
 struct FloatTiles {
@@ -22,7 +19,7 @@ struct FloatTiles {
 template <int kMax, int V, bool kIsTall>
 constexpr TileKernels kFloatTiles{V * Simd512::kLanes, kMax,
                                   TileTable<FloatTiles<V, kIsTall>, kMax>::kByRows, begin_tiles,
-                                  end_tiles};
+                                  release_tiles};
 
 // With fewer inputs, what a tile does once costs more than its products save.
 constexpr int64_t kLeastInputs = 1024;

@@ -237,14 +237,13 @@ struct BlockTiles {
     }
   }
   static void begin() { _tile_loadconfig(&kBlockConfig<encoding(kFormat).block>); }
-  static void end() { _tile_release(); }
 };
 
 template <WeightFormat kFormat>
 constexpr TileKernels kBlockTiles{
     32, BlockTiles<kFormat>::kMaxRows,
     TileTable<BlockTiles<kFormat>, BlockTiles<kFormat>::kMaxRows>::kByRows,
-    BlockTiles<kFormat>::begin, BlockTiles<kFormat>::end};
+    BlockTiles<kFormat>::begin, release_tiles};
 
 }  // namespace
 }  // namespace tessera::amx

@@ -37,6 +37,10 @@ TESSERA_INLINE void multiply_add_bytes() {
   asm volatile("tdpbssd %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(kSums), "i"(kRows), "i"(kOutputs));
 }
 
+inline void release_tiles() {
+  _tile_release();
+}
+
 // Calls f(0), f(1), ... with constants, because registers are named by constants.
 template <int kCount, class F>
 TESSERA_INLINE void for_each(F f) {

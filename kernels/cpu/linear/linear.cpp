@@ -20,8 +20,6 @@ constexpr int64_t kStripsAtOnce = 4;     // so that the prefetched weights come 
 constexpr int64_t kMaxSlice = 32;        // outputs of a strip with several stretches
 constexpr int64_t kOrderedInputs = 512;  // inputs that are put in order at once, whole blocks
 
-// One call of `linear`: converts the activations, then multiplies slices of outputs by blocks of
-// rows.
 const TileKernels& tiles_for(const FormatKernels& kernels, int64_t rows, int64_t inputs) {
   if (rows <= kernels.wide.max_rows) {
     return kernels.wide;
@@ -31,6 +29,8 @@ const TileKernels& tiles_for(const FormatKernels& kernels, int64_t rows, int64_t
   return large ? kernels.large : kernels.tall;
 }
 
+// One call of `linear`: converts the activations, then multiplies slices of outputs by blocks of
+// rows.
 class Product {
  public:
   Product(const LinearArgs& args, const LinearKernels& kernels)
