@@ -70,7 +70,7 @@ struct Settings {
   int32_t context = 0;  // 0: the model's own, at most EngineOptions' default
   KvEventOptions kv_events;
 
-  std::chrono::milliseconds grammar_time{400};      // CPU time to compile one grammar
+  std::chrono::milliseconds grammar_time{1'000};    // CPU time to compile one grammar
   std::chrono::milliseconds drain_delay{500};       // not ready, but still accepting
   std::chrono::milliseconds drain_timeout{30'000};  // then running requests are cancelled
 

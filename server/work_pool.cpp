@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "kernels/check.h"
+#include "server/paced_work.h"
 
 namespace tessera {
 namespace {
@@ -13,7 +14,8 @@ constexpr uint64_t kJobBytes = 1024;
 
 }  // namespace
 
-WorkPool::WorkPool(const Options& options) : options_(options) {
+WorkPool::WorkPool(const Options& options, const std::atomic<uint64_t>* engine_loops)
+    : options_(options), engine_loops_(engine_loops) {
   TESSERA_CHECK(options.threads >= 2, "a work pool has a thread for short jobs, and another");
   for (std::size_t i = 0; i < options.threads; ++i) {
     threads_.emplace_back([this, short_only = i == 0] { run(short_only); });
@@ -95,7 +97,10 @@ void WorkPool::run(bool short_only) {
     }
     const Job job = take(client, short_only);
     lock.unlock();
-    job.run();
+    {
+      const PacedWork paced(job.bytes > options_.long_bytes ? engine_loops_ : nullptr);
+      job.run();
+    }
     lock.lock();
   }
 }

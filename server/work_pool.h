@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -20,7 +21,8 @@ namespace tessera {
 // Clients are told apart by the names of their API keys, so there are few. Each has its own queues,
 // and they take turns by the bytes that their jobs had so far (start-time fair queueing: Goyal et
 // al., SIGCOMM 1996, section 2). So a client with much work does not delay one with little. Of one
-// client the oldest job is first, but one thread takes short jobs only.
+// client the oldest job is first, but one thread takes short jobs only. Long jobs are paced: they
+// do not delay the engine's steps.
 class WorkPool {
  public:
   struct Options {
@@ -29,7 +31,8 @@ class WorkPool {
     std::size_t long_bytes = 1 << 16;  // a job of more bytes is long
   };
 
-  explicit WorkPool(const Options& options);
+  // engine_loops: paces the long jobs (PacedWork); must outlive this. Null: they are not paced.
+  explicit WorkPool(const Options& options, const std::atomic<uint64_t>* engine_loops = nullptr);
   ~WorkPool();  // runs the jobs that wait
   WorkPool(const WorkPool&) = delete;
   WorkPool& operator=(const WorkPool&) = delete;
@@ -57,6 +60,7 @@ class WorkPool {
   Job take(Clients::iterator client, bool short_only);
 
   const Options options_;
+  const std::atomic<uint64_t>* const engine_loops_;
   std::mutex mutex_;  // guards the fields below, except threads_
   std::condition_variable changed_;
   Clients clients_;  // those with jobs, or with a turn after now_

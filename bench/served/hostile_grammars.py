@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
-"""Measures how fast hostile schemas, grammars and chat templates are refused, and what other streams feel of them.
+"""Measures how fast hostile schemas, grammars and chat templates are refused, and how they delay other streams.
 
     python3 bench/served/hostile_grammars.py build/release/bin/tessera-server MODEL
 
 1. The CPU seconds of the server for each hostile request alone. Unlike times, they mean something on a busy machine.
-2. Rounds: streams run all the time, and in every other part of a round two clients send hostile requests without
-   a pause. The longest answer counts, and the median over the rounds of the ratio of the 99th percentiles of the time
-   between two tokens of a stream.
+2. Rounds: streams run all the time, and in every other part of a round two clients send hostile requests, each at most
+   --rate a second. The longest answer counts, and the median over the rounds of the ratio of the 99th percentiles of the
+   time between two tokens of a stream. With --rate 0 the clients never pause; their own CPU time then delays the streams
+   too. --plain sends a request with a wrong type in place of the hostile ones, to show how much.
 
-Every hostile request must be answered 400, but for two that are harmless here. The exit status is 1 beyond a bound: an answer after 1 second, ratio 1.5.
+Every hostile request must be answered 400, but for two that are harmless here. The exit status is 1 beyond a bound: an
+answer after 1 second, ratio 1.5.
 """
 
 import argparse
@@ -115,8 +117,10 @@ class Server:
 class Run:
     """Streams that never pause, and hostile clients that do. `part` is what is measured now."""
 
-    def __init__(self, server, hostile):
+    def __init__(self, server, hostile, rate):
         self.server = server
+        self.pause = 1 / rate if rate else 0  # seconds from one request of a client to its next, at least
+        self.sent = 0
         self.hostile = itertools.cycle(hostile.items())
         self.lock = threading.Lock()
         self.part = None
@@ -154,6 +158,8 @@ class Run:
             with self.lock:
                 name, (path, body) = next(self.hostile)
             took = self.server.seconds_to_answer(name, path, body)
+            self.sent += 1
+            time.sleep(max(0.0, self.pause - took))
             self.slowest[name] = max(took, self.slowest.get(name, 0))
 
 
@@ -168,9 +174,12 @@ def main():
     parser.add_argument("--streams", type=int, default=4)
     parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--seconds", type=float, default=12, help="of each half of a round")
+    parser.add_argument("--rate", type=float, default=10, help="requests a second of each hostile client; 0: no pause")
+    parser.add_argument("--plain", action="store_true", help="send a plain error instead")
     args = parser.parse_args()
     print(f"{os.cpu_count()} CPUs, load average {os.getloadavg()[0]:.1f}", flush=True)
-    hostile = hostile_requests()
+    plain = {"plain error": ("/v1/completions", b'{"prompt":1}')}
+    hostile = plain if args.plain else hostile_requests()
     with tempfile.TemporaryDirectory() as folder:
         server = Server(args, pathlib.Path(folder))
         try:
@@ -182,7 +191,7 @@ def main():
                 print(f"{name}: {cpu[name]:.2f} CPU s", flush=True)
             if args.rounds == 0:
                 return all(seconds <= 1 for seconds in cpu.values())
-            run = Run(server, hostile)
+            run = Run(server, hostile, args.rate)
             threads = [threading.Thread(target=run.guarded, args=(run.stream, i)) for i in range(args.streams)]
             threads += [threading.Thread(target=run.guarded, args=(run.attack,)) for _ in range(2)]
             for thread in threads:
@@ -208,6 +217,7 @@ def main():
     print("\n| request | CPU s alone | longest answer, s |\n|---|--:|--:|")
     for name in hostile:
         print(f"| {name} | {cpu[name]:.2f} | {run.slowest.get(name, 0):.2f} |")
+    print(f"\n{run.sent} hostile requests")
     longest, ratio = max(run.slowest.values()), statistics.median(ratios)
     print(f"\n| | measured | bound |\n|---|--:|--:|\n| longest answer, s | {longest:.2f} | 1 |\n"
           f"| p99 between tokens, hostile / quiet | {ratio:.2f} | 1.5 |")

@@ -33,7 +33,9 @@ class ChatTemplate {
     std::string eos_token;
     bool add_generation_prompt = true;
     std::optional<int64_t> unix_seconds;  // time of strftime_now; default: the clock
-    size_t max_work = size_t{1} << 28U;   // limit of bytes and steps: a second, at most 512 MiB
+    // Limit of bytes and steps: a second, at most 512 MiB. Less for small conversations
+    // (jinja::allowed_work).
+    size_t max_work = size_t{1} << 28U;
   };
 
   // Returns: the prompt. Text from a client, tools included, never has `parse_special`: special
@@ -43,8 +45,8 @@ class ChatTemplate {
   // "developer" is the role "system" for a template that does not know it.
   // Errors: InvalidArgument with the text of raise_exception, with the line of a runtime error, for
   // tools or variables that are not JSON, and for a message with a role of which the template
-  // prints nothing; also if it exceeds max_work or recurses too deeply, because the same request
-  // never succeeds.
+  // prints nothing; also if it exceeds the limit of work or recurses too deeply, because the same
+  // request never succeeds.
   virtual absl::StatusOr<std::vector<TextSegment>> render(const Conversation& conversation,
                                                           const Variables& variables) const = 0;
 };

@@ -21,6 +21,8 @@ namespace {
 using nlohmann::json;
 using Ordered = nlohmann::ordered_json;
 
+constexpr std::string_view kOrdered[] = {"tools", "output_config"};
+
 // Reads the content of messages: a string, or a list of blocks.
 class BlockReader {
  public:
@@ -241,7 +243,6 @@ void read_thinking(BodyFields& fields, Conversation& out) {
 absl::StatusOr<Conversation> read_conversation(BodyFields& fields, std::string_view body,
                                                std::string& model, ToolUse& use,
                                                PromptOptions& options, GenerateRequest* each) {
-  constexpr std::string_view kOrdered[] = {"tools", "output_config"};
   Ordered ordered = Ordered::object();
   if (fields.find("tools") != nullptr || fields.find("output_config") != nullptr) {
     TESSERA_ASSIGN_OR_RETURN(ordered, ordered_members(body, kOrdered));
@@ -279,7 +280,7 @@ void pass_over(BodyFields& fields) {
 }  // namespace
 
 absl::StatusOr<CompletionRequest> parse_messages_request(std::string_view body) {
-  TESSERA_ASSIGN_OR_RETURN(const json object, parse_body(body));
+  TESSERA_ASSIGN_OR_RETURN(const json object, parse_body(body, kOrdered));
   CompletionRequest request;
   request.chat = true;
   BodyFields fields(object);
@@ -304,7 +305,7 @@ absl::StatusOr<CompletionRequest> parse_messages_request(std::string_view body) 
 }
 
 absl::StatusOr<TokenizeRequest> parse_count_tokens_request(std::string_view body) {
-  TESSERA_ASSIGN_OR_RETURN(const json object, parse_body(body));
+  TESSERA_ASSIGN_OR_RETURN(const json object, parse_body(body, kOrdered));
   TokenizeRequest request;
   BodyFields fields(object);
   pass_over(fields);

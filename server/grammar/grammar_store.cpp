@@ -12,6 +12,8 @@
 #include <utility>
 #include <vector>
 
+#include "server/paced_work.h"
+
 namespace tessera {
 
 using Clock = std::chrono::steady_clock;
@@ -47,6 +49,10 @@ struct GrammarStore::State {
   std::vector<std::thread> threads;
 
   void compile_jobs();
+  absl::StatusOr<CompiledGrammar> compile(const GrammarSpec& spec) const {
+    const PacedWork paced(limits.engine_loops);
+    return compiler->compile(spec);
+  }
   void watch();
   void keep(GrammarSpec spec, CompiledGrammar compiled);
   std::optional<Grammar> find(const GrammarSpec& spec);
@@ -151,7 +157,7 @@ void GrammarStore::State::compile_jobs() {
     }
     job->running = true;
     lock.unlock();
-    absl::StatusOr<CompiledGrammar> compiled = compiler->compile(job->spec);
+    absl::StatusOr<CompiledGrammar> compiled = compile(job->spec);
     lock.lock();
     std::vector<Job::Waiter> waiters = std::move(job->waiters);
     if (compiled.ok()) {

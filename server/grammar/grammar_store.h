@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -16,6 +17,7 @@ struct GrammarLimits {
   int64_t cache_bytes = 64 << 20;              // of compiled grammars that are kept
   int64_t queue_bytes = 16 << 20;              // of specs that wait or are compiled
   std::chrono::milliseconds patience{10'000};  // of one request, for other grammars and its own
+  const std::atomic<uint64_t>* engine_loops = nullptr;  // paces the threads (PacedWork)
 };
 
 // Compiles grammars on threads of its own, and keeps those used last. Thread-safe.

@@ -47,7 +47,11 @@ class TimeLimit {
 constexpr int64_t kStepTime = 200'000'000;
 // A grammar is refused if random tokens that follow it take longer than this on average.
 constexpr int64_t kMeanStepTime = 2'000'000;
+constexpr int64_t kMeanTrialStepTime = 200'000;  // with the tokens of a trial
 constexpr int kTriedSteps = 64;
+// A GBNF grammar is tried with few tokens first: one that takes longer there would take many times
+// as long with a model's.
+constexpr int64_t kTrialTime = 50'000'000;
 // The compile time divided by this number is left to free the memory of a slow grammar.
 constexpr int64_t kLeftToEnd = 10;
 
@@ -56,6 +60,19 @@ constexpr int64_t kMaskCacheBytes = 16 << 20;
 
 constexpr int kWhitespace =
     16;  // at most between two parts of a JSON text, so that none is endless
+
+// Returns: tokens of one byte, alone and repeated. Ambiguous rules are slow with long tokens.
+xgrammar::TokenizerInfo trial_tokens() {
+  std::vector<std::string> tokens;
+  for (const size_t length : {1, 2, 4, 8}) {
+    for (int byte = 0; byte < 256; ++byte) {
+      tokens.emplace_back(length, static_cast<char>(byte));
+    }
+  }
+  const auto end = static_cast<int32_t>(tokens.size());
+  tokens.emplace_back();
+  return xgrammar::TokenizerInfo(tokens, xgrammar::VocabType::RAW, end + 1, std::vector{end});
+}
 
 // words: its shape, which it points to.
 DLTensor tensor_of(std::span<uint32_t> mask, int64_t& words) {
@@ -162,17 +179,19 @@ class XgrammarCompiler final : public GrammarCompiler {
         compiler_(xgrammar::TokenizerInfo(vocabulary.bytes, xgrammar::VocabType::RAW,
                                           static_cast<int>(vocabulary.bytes.size()),
                                           std::move(vocabulary.end_ids)),
-                  /*max_threads=*/1, /*cache_enabled=*/false) {}
+                  /*max_threads=*/1, /*cache_enabled=*/false),
+        trial_compiler_(trial_tokens(), /*max_threads=*/1, /*cache_enabled=*/false) {}
 
   absl::StatusOr<CompiledGrammar> compile(const GrammarSpec& spec) const override {
     warnings.clear();
     try {
+      try_few_tokens(spec);
       const TimeLimit limit(time_.count() - time_.count() / kLeftToEnd);
       const xgrammar::CompiledGrammar compiled = compiled_of(spec);
       if (!warnings.empty()) {
         return absl::InvalidArgumentError(std::exchange(warnings, {}));
       }
-      try_steps(xgrammar::GrammarMatcher(compiled));
+      try_steps(xgrammar::GrammarMatcher(compiled), vocab_, kMeanStepTime);
       const auto bytes = static_cast<int64_t>(compiled.MemorySizeBytes());
       return CompiledGrammar{
           std::make_shared<Compiled>(SharedGrammar{compiled, masks_, next_number_++}), bytes};
@@ -182,9 +201,21 @@ class XgrammarCompiler final : public GrammarCompiler {
   }
 
  private:
+  // Throws if a grammar of several rules takes too long with the tokens of a trial.
+  void try_few_tokens(const GrammarSpec& spec) const {
+    const size_t first = spec.text.find("::=");
+    if (spec.kind == GrammarSpec::Kind::gbnf &&
+        spec.text.find("::=", first + 1) != std::string::npos) {
+      const TimeLimit limit(std::min(kTrialTime, time_.count()));
+      const xgrammar::CompiledGrammar compiled = trial_compiler_.CompileGrammar(spec.text);
+      try_steps(xgrammar::GrammarMatcher(compiled), compiled.GetTokenizerInfo().GetVocabSize(),
+                kMeanTrialStepTime);
+    }
+  }
+
   // Throws if the grammar is too slow to follow: it would hold up all sequences of a step.
-  void try_steps(xgrammar::GrammarMatcher matcher) const {
-    std::vector<uint32_t> mask(static_cast<size_t>(mask_words(vocab_)));
+  static void try_steps(xgrammar::GrammarMatcher matcher, int64_t vocab, int64_t mean_time) {
+    std::vector<uint32_t> mask(static_cast<size_t>(mask_words(vocab)));
     int64_t words = std::ssize(mask);
     std::mt19937 random(1);
     const int64_t start = cpu_nanoseconds();
@@ -193,21 +224,21 @@ class XgrammarCompiler final : public GrammarCompiler {
       std::fill(mask.begin(), mask.end(), 0);
       DLTensor tensor = tensor_of(mask, words);
       matcher.FillNextTokenBitmask(&tensor);
-      const int32_t token = some_token(mask, random);
+      const int32_t token = some_token(mask, vocab, random);
       if (token < 0 || !matcher.AcceptToken(token)) {
         break;
       }
     }
-    if (cpu_nanoseconds() - start > kMeanStepTime * std::max(steps, kTriedSteps / 4)) {
-      throw std::runtime_error("is too ambiguous: it takes more than 2 ms for each token");
+    if (cpu_nanoseconds() - start > mean_time * std::max(steps, kTriedSteps / 4)) {
+      throw std::runtime_error("is too ambiguous: each token takes too long");
     }
   }
 
   // Returns: a random token of the mask, the first one from a random place on; -1 if it is empty.
-  int32_t some_token(std::span<const uint32_t> mask, std::mt19937& random) const {
-    const auto first = static_cast<int64_t>(random() % static_cast<uint64_t>(vocab_));
-    for (int64_t i = 0; i < vocab_; ++i) {
-      const int64_t token = (first + i) % vocab_;
+  static int32_t some_token(std::span<const uint32_t> mask, int64_t vocab, std::mt19937& random) {
+    const auto first = static_cast<int64_t>(random() % static_cast<uint64_t>(vocab));
+    for (int64_t i = 0; i < vocab; ++i) {
+      const int64_t token = (first + i) % vocab;
       if (allows(mask.data(), token)) {
         return static_cast<int32_t>(token);
       }
@@ -238,6 +269,7 @@ class XgrammarCompiler final : public GrammarCompiler {
   const std::chrono::nanoseconds time_;
   const int64_t vocab_;
   mutable xgrammar::GrammarCompiler compiler_;  // thread-safe: its functions only lack `const`
+  mutable xgrammar::GrammarCompiler trial_compiler_;
   const std::shared_ptr<MaskCache> masks_ = std::make_shared<MaskCache>(kMaskCacheBytes);
   mutable std::atomic<int32_t> next_number_ = 0;
 };

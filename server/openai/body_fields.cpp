@@ -40,39 +40,72 @@ class ErrorLocator final : public nlohmann::json_sax<json> {
 // Size of a JSON text in the units that a parser allocates.
 struct Shape {
   int deepest = 0;
-  std::size_t parts = 0;   // objects, lists and keys
-  std::size_t values = 0;  // members and items, at least
+  std::size_t parts = 0;           // objects, lists and keys
+  std::size_t values = 0;          // members and items, at least
+  std::string_view long_member{};  // of the short members one that is too long
 };
 
-// Returns: the shape of `text`, which need not be JSON. Computed before parsing, because a level,
-// an object or a key of few bytes takes much more time and memory when it is parsed.
-Shape shape_of(std::string_view text) {
-  Shape shape;
-  int depth = 0;
-  bool in_string = false;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    if (in_string) {
-      if (c == '\\') {
-        ++i;
-      } else if (c == '"') {
-        in_string = false;
+// Reads the shape of a text, which need not be JSON. Done before parsing, because a level, an
+// object or a key of few bytes takes much more time and memory when it is parsed.
+class ShapeReader {
+ public:
+  ShapeReader(std::string_view text, std::span<const std::string_view> short_members)
+      : text_(text), short_members_(short_members) {}
+
+  Shape read() {
+    for (; at_ < text_.size(); ++at_) {
+      const char c = text_[at_];
+      if (c == '"') {
+        skip_string();
+      } else if (c == '[' || c == '{') {
+        shape_.deepest = std::max(shape_.deepest, ++depth_);
+        ++shape_.parts;
+      } else if (c == ']' || c == '}') {
+        end_member();
+        --depth_;
+      } else if (c == ':') {
+        ++shape_.parts;
+        begin_member();
+      } else if (c == ',') {
+        ++shape_.values;
+        end_member();
       }
-    } else if (c == '"') {
-      in_string = true;
-    } else if (c == '[' || c == '{') {
-      shape.deepest = std::max(shape.deepest, ++depth);
-      ++shape.parts;
-    } else if (c == ']' || c == '}') {
-      --depth;
-    } else if (c == ':') {
-      ++shape.parts;
-    } else if (c == ',') {
-      ++shape.values;
+    }
+    return shape_;
+  }
+
+ private:
+  void skip_string() {
+    const std::size_t begin = ++at_;
+    while (at_ < text_.size() && text_[at_] != '"') {
+      at_ += text_[at_] == '\\' ? 2 : 1;
+    }
+    string_ = text_.substr(begin, at_ - begin);
+  }
+
+  void begin_member() {
+    if (depth_ == 1) {
+      name_ = string_;
+      value_ = at_ + 1;
     }
   }
-  return shape;
-}
+
+  void end_member() {
+    if (depth_ == 1 && at_ - value_ > kMaxShortMember &&
+        std::find(short_members_.begin(), short_members_.end(), name_) != short_members_.end()) {
+      shape_.long_member = name_;
+    }
+  }
+
+  const std::string_view text_;
+  const std::span<const std::string_view> short_members_;
+  Shape shape_;
+  std::size_t at_ = 0;
+  int depth_ = 0;
+  std::string_view string_;  // the last one
+  std::string_view name_;    // of the body's last member
+  std::size_t value_ = 0;    // where its value begins
+};
 
 // Returns: the JSON schema of a number in `range`, or of null. Bounds that every f32 has are left
 // out.
@@ -89,8 +122,13 @@ json range_schema(std::string_view type, const OptionRange& range) {
 
 }  // namespace
 
-absl::StatusOr<json> parse_body(std::string_view text) {
-  const Shape shape = shape_of(text);
+absl::StatusOr<json> parse_body(std::string_view text,
+                                std::span<const std::string_view> short_members) {
+  const Shape shape = ShapeReader(text, short_members).read();
+  if (!shape.long_member.empty()) {
+    return invalid_field(shape.long_member, fmt::format("{} has more than {} bytes",
+                                                        shape.long_member, kMaxShortMember));
+  }
   if (shape.deepest > kMaxBodyDepth) {
     return absl::InvalidArgumentError(
         fmt::format("the body is nested more than {} levels deep", kMaxBodyDepth));

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,9 +18,13 @@
 namespace tessera {
 
 // Parses a request's body: a JSON object in valid UTF-8, within the limits below.
+// short_members: members that say how to answer, and not about what, such as schemas. Each may have
+// kMaxShortMember bytes. A longer one is refused before anything is parsed.
 // Errors: InvalidArgument, for a syntax error with its byte position.
-absl::StatusOr<nlohmann::json> parse_body(std::string_view text);
+absl::StatusOr<nlohmann::json> parse_body(std::string_view text,
+                                          std::span<const std::string_view> short_members = {});
 
+inline constexpr std::size_t kMaxShortMember = 512U << 10U;
 inline constexpr int kMaxBodyDepth = 64;
 inline constexpr std::size_t kMaxBodyParts = 1U << 18U;   // objects, lists and keys
 inline constexpr std::size_t kMaxBodyValues = 1U << 21U;  // token ids, for the most part

@@ -22,6 +22,11 @@ namespace {
 
 using nlohmann::json;
 
+constexpr std::string_view kShortMembers[] = {
+    "response_format", "structured_outputs", "guided_json", "guided_regex",
+    "guided_choice",   "guided_grammar",     "grammar",     "json_schema",
+    "tools",           "tool_choice",        "logit_bias",  "chat_template_kwargs"};
+
 void read_stop(BodyFields& fields, GenerateRequest& out) {
   fields.texts("stop", out.stop);
   if (const std::optional<std::string> error = stop_error(out.stop, kStopLimits)) {
@@ -188,7 +193,7 @@ absl::StatusOr<Conversation> read_chat(BodyFields& fields, const nlohmann::order
 }  // namespace
 
 absl::StatusOr<CompletionRequest> parse_completion_request(std::string_view body) {
-  TESSERA_ASSIGN_OR_RETURN(const json object, parse_body(body));
+  TESSERA_ASSIGN_OR_RETURN(const json object, parse_body(body, kShortMembers));
   CompletionRequest request;
   BodyFields fields(object);
   read_common(fields, request);
@@ -214,7 +219,7 @@ absl::StatusOr<CompletionRequest> parse_completion_request(std::string_view body
 }
 
 absl::StatusOr<CompletionRequest> parse_chat_request(std::string_view body) {
-  TESSERA_ASSIGN_OR_RETURN(const json object, parse_body(body));
+  TESSERA_ASSIGN_OR_RETURN(const json object, parse_body(body, kShortMembers));
   CompletionRequest request;
   request.chat = true;
   BodyFields fields(object);
@@ -247,7 +252,7 @@ absl::StatusOr<CompletionRequest> parse_chat_request(std::string_view body) {
 }
 
 absl::StatusOr<TokenizeRequest> parse_tokenize_request(std::string_view body) {
-  TESSERA_ASSIGN_OR_RETURN(const json object, parse_body(body));
+  TESSERA_ASSIGN_OR_RETURN(const json object, parse_body(body, kShortMembers));
   TokenizeRequest request;
   BodyFields fields(object);
   fields.text("model", request.model);

@@ -271,8 +271,8 @@ Ordered repeated_fields(const json& object, const Ordered& ordered, const Respon
 }  // namespace
 
 absl::StatusOr<ResponsesRequest> parse_responses_request(std::string_view body) {
-  TESSERA_ASSIGN_OR_RETURN(const json object, parse_body(body));
   constexpr std::string_view kOrdered[] = {"tools", "text"};
+  TESSERA_ASSIGN_OR_RETURN(const json object, parse_body(body, kOrdered));
   Ordered ordered = Ordered::object();
   if (object.contains("tools") || object.contains("text")) {
     TESSERA_ASSIGN_OR_RETURN(ordered, ordered_members(body, kOrdered));

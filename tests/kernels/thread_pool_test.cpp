@@ -104,6 +104,17 @@ TEST(ThreadPool, PinsACallerThatAsksForIt) {
   }).join();
 }
 
+TEST_P(ThreadPoolOf, CountsTheEndsOfLoops) {
+  ThreadPool pool(GetParam());
+  EXPECT_EQ(pool.loops(), 0U);
+  std::atomic<bool> odd = true;
+  for (const int64_t items : {0, 1, 100}) {
+    pool.parallel_for(items, 1, [&](int64_t, int64_t, int) { odd = odd && pool.loops() % 2 == 1; });
+  }
+  EXPECT_TRUE(odd) << "a loop ran at an even count";
+  EXPECT_EQ(pool.loops(), 6U);
+}
+
 TEST(ThreadPool, TakesNoTimeWhenIdle) {
   ThreadPool pool(0);
   pool.parallel_for(100, 1, [](int64_t, int64_t, int) {});

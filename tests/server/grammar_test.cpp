@@ -145,6 +145,21 @@ TEST(Schema, IsBoundedInDepthAndParts) {
       prepared(R"({"$ref":"#/$defs/d0","$defs":{)" + doubled + R"("d40":{"type":"null"}}})").ok());
 }
 
+TEST(Schema, IsBoundedInItsPatternsTogether) {
+  const auto with_patterns = [](int count, const std::string& pattern) {
+    nlohmann::ordered_json schema = {{"type", "object"}};
+    for (int i = 0; i < count; ++i) {
+      schema["properties"]["p" + std::to_string(i)] = {{"type", "string"}, {"pattern", pattern}};
+    }
+    return std::string(prepare_schema(schema).status().message());
+  };
+  EXPECT_EQ(with_patterns(50, "^[a-z]{1,99}$"), "");
+  EXPECT_THAT(with_patterns(500, "^[a-z]{1,99}$"), HasSubstr("written out"));
+  EXPECT_THAT(with_patterns(1, "(([a-z]{1,30}){1,30}){1,30}"),
+              HasSubstr("$.properties.p0.pattern"));
+  EXPECT_THAT(with_patterns(1, std::string(40, '(')), HasSubstr("brackets"));
+}
+
 TEST(Notation, IsBoundedInBytesBracketsAndRepeats) {
   const auto message = [](Kind kind, const std::string& text) {
     return std::string(notation_spec(kind, text, "f").status().message());
@@ -152,7 +167,11 @@ TEST(Notation, IsBoundedInBytesBracketsAndRepeats) {
   EXPECT_THAT(message(Kind::regex, ""), HasSubstr("bytes"));
   EXPECT_THAT(message(Kind::regex, std::string(5000, 'a')), HasSubstr("bytes"));
   EXPECT_THAT(message(Kind::gbnf, std::string(40, '(')), HasSubstr("nested"));
-  EXPECT_THAT(message(Kind::regex, "((a{1000}){1000}){2}"), HasSubstr("multiply"));
+  EXPECT_THAT(message(Kind::regex, "(.{1,1000}){1,11}"), HasSubstr("repeats are written out"));
+  EXPECT_THAT(message(Kind::gbnf, "root ::= ([a-z]{101}){100}"), HasSubstr("written out"));
+  EXPECT_THAT(message(Kind::structural_tag, R"({"format":{"pattern":"(a{101}){100}"}})"),
+              HasSubstr("written out"));
+  EXPECT_EQ(message(Kind::structural_tag, R"({"format":{"maxLength":99999}})"), "");
   EXPECT_EQ(message(Kind::regex, R"(\([({][a-z]{2,5}\))"), "");
 }
 

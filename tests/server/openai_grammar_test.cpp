@@ -1,9 +1,13 @@
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <optional>
 #include <string>
 
+#include "server/anthropic/messages_request.h"
+#include "server/openai/body_fields.h"
 #include "server/openai/request.h"
+#include "server/responses/responses_request.h"
 
 namespace tessera {
 namespace {
@@ -39,6 +43,26 @@ TEST(CompletionRequest, KeepsThePropertiesOfASchemaInTheirOrder) {
                            "type":"object"})")
                 .text,
             R"({"properties":{"z":{"type":"null"},"a":{"type":"null"}},"type":"object"})");
+}
+
+// The time to parse a schema is bounded. A prompt may be as long as a body.
+TEST(CompletionRequest, RefusesALongSchemaBeforeItIsParsed) {
+  const std::string text(kMaxShortMember, 'x');
+  for (const std::string& fields :
+       {R"("guided_json":{"const":")" + text + R"("})", R"("grammar":")" + text + R"(")",
+        R"("guided_choice":[")" + text + R"("])", R"("tools":")" + text + R"(","x":no JSON)"}) {
+    const auto status = parse_completion_request(R"({"prompt":"hi",)" + fields + "}").status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(status.message()), testing::HasSubstr("has more than 524288 bytes"));
+    EXPECT_THAT(std::string(status.message()), testing::HasSubstr(fields.substr(1, 5)));
+  }
+  EXPECT_TRUE(parse_completion_request(R"({"prompt":")" + text + R"("})").ok());
+  EXPECT_TRUE(
+      parse_chat_request(R"({"messages":[{"role":"user","content":")" + text + R"("}]})").ok());
+  EXPECT_EQ(parse_messages_request(R"({"output_config":")" + text + R"("})").status().message(),
+            "output_config has more than 524288 bytes");
+  EXPECT_EQ(parse_responses_request(R"({"text":")" + text + R"("})").status().message(),
+            "text has more than 524288 bytes");
 }
 
 }  // namespace

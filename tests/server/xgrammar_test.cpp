@@ -357,6 +357,20 @@ TEST_F(Xgrammar, RefusesWhatItCannotRead) {
   }
 }
 
+// Each rule leads to the next in two ways, so a text has 2^100 derivations.
+TEST_F(Xgrammar, RefusesAnAmbiguousGrammarBeforeItIsCompiledForAllTokens) {
+  std::string rules = "root ::= r0\n";
+  for (int i = 0; i < 100; ++i) {
+    rules += fmt::format("r{} ::= r{} r{} | r{}\n", i, i + 1, i + 1, i + 1);
+  }
+  EXPECT_EQ(compiler->compile({Kind::gbnf, rules + "r100 ::= \"x\""}).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  constexpr const char* kSums =
+      "root ::= sum\nsum ::= term (\"+\" term)*\nterm ::= digits | \"(\" sum \")\"\n"
+      "digits ::= [0-9]+";
+  EXPECT_TRUE(matches(GrammarSpec{Kind::gbnf, kSums}, "1+(23+4)"));
+}
+
 // The library takes a hundred times as long for this schema. It leaves the library by an exception,
 // and the compiler serves what comes next.
 TEST_F(Xgrammar, GivesUpWhatTakesTooLong) {

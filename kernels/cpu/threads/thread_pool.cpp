@@ -64,6 +64,7 @@ struct ThreadPool::State {
   alignas(64) std::atomic<int32_t> sleepers{0};
   std::atomic<uint32_t> alarm{0};  // changes to wake the sleepers
   std::atomic<bool> closing{false};
+  alignas(64) std::atomic<uint64_t> loops{0};  // the caller's alone; see ThreadPool::loops()
 
   bool claim(int64_t& remaining) {
     remaining = unclaimed.load(std::memory_order_relaxed);
@@ -162,6 +163,10 @@ ThreadPool::~ThreadPool() {
   }
 }
 
+const std::atomic<uint64_t>& ThreadPool::loops() const {
+  return state_->loops;
+}
+
 int ThreadPool::threads() const {
   return static_cast<int>(state_->workers.size()) + 1;
 }
@@ -173,22 +178,25 @@ void ThreadPool::pin_caller() {
 void ThreadPool::run(const Loop& loop) {
   TESSERA_CHECK(loop.grain > 0, "parallel_for with an empty grain");
   State& state = *state_;
+  const uint64_t seen = state.loops.load(std::memory_order_relaxed);
+  state.loops.store(seen + 1, std::memory_order_relaxed);
   const int64_t ranges = div_ceil(loop.items, loop.grain);
   if (ranges <= 1 || state.workers.empty()) {
     for (int64_t begin = 0; begin < loop.items; begin += loop.grain) {
       loop.body(loop.context, begin, std::min(begin + loop.grain, loop.items), 0);
     }
-    return;
+  } else {
+    state.loop = loop;
+    state.ranges = ranges;
+    state.unfinished.store(ranges, std::memory_order_relaxed);
+    state.unclaimed.store(ranges);
+    if (state.sleepers.load() > 0) {
+      state.wake();
+    }
+    state.take_part(0);
+    state.wait_for_the_others();
   }
-  state.loop = loop;
-  state.ranges = ranges;
-  state.unfinished.store(ranges, std::memory_order_relaxed);
-  state.unclaimed.store(ranges);
-  if (state.sleepers.load() > 0) {
-    state.wake();
-  }
-  state.take_part(0);
-  state.wait_for_the_others();
+  state.loops.store(seen + 2, std::memory_order_relaxed);
 }
 
 }  // namespace tessera

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <type_traits>
@@ -27,6 +28,10 @@ class ThreadPool {
   ThreadPool& operator=(const ThreadPool&) = delete;
 
   int threads() const;
+
+  // Counts the beginnings and the ends of loops: odd while one runs. Other threads learn from it
+  // whether the pool computes.
+  const std::atomic<uint64_t>& loops() const;
 
   // Pins the calling thread to the core that the workers leave free. For a thread that does little
   // but call parallel_for, such as the engine thread. No effect if the workers are not pinned.

@@ -35,7 +35,7 @@ class Interpreter final : public Rendering {
   }
 
   absl::Status charge(size_t units) override {
-    if (units > context_.max_work - work_) {
+    if (units > allowed_work_ - work_) {
       return absl::InvalidArgumentError("the template does more work than is allowed");
     }
     work_ += units;
@@ -481,6 +481,7 @@ class Interpreter final : public Rendering {
   }
 
   const Context& context_;
+  const size_t allowed_work_ = allowed_work(context_);
   Scopes scopes_;
   std::deque<Namespace> namespaces_;  // values point into it; a deque keeps them valid
   Text out_;

@@ -5,6 +5,7 @@
 #include <ctime>
 
 #include "models/text/chat_template.h"
+#include "models/text/jinja/interpreter.h"
 
 namespace tessera {
 namespace {
@@ -13,13 +14,17 @@ using testing::HasSubstr;
 
 constexpr size_t kDefaultWork = ChatTemplate::Variables().max_work;
 
-absl::StatusOr<std::string> render(const std::string& source, size_t max_work = kDefaultWork) {
+// template_variables: the request's own, an object in JSON.
+absl::StatusOr<std::string> render(const std::string& source, size_t max_work = kDefaultWork,
+                                   const std::string& template_variables = {}) {
   const auto parsed = ChatTemplate::parse(source);
   if (!parsed.ok()) return parsed.status();
   const std::vector<ChatMessage> messages = {
       {"system", " Be brief. "}, {"user", "Hi there"}, {"assistant", "Yo"}};
   ChatTemplate::Variables variables{"<s>", "</s>", true, 1699963200, max_work};
-  const auto segments = (*parsed)->render({messages}, variables);
+  Conversation conversation{messages};
+  conversation.variables = template_variables;
+  const auto segments = (*parsed)->render(conversation, variables);
   if (!segments.ok()) return segments.status();
   std::string text;
   for (const TextSegment& segment : *segments) text += segment.text;
@@ -226,8 +231,8 @@ TEST(JinjaPublished, ConstructsOfPublishedTemplatesPrintWhatJinja2Prints) {
        R"j(['assistant', 'system', 'user'] [{'a': 1, 'b': 1}, {'a': 1, 'b': 2}])j"},
       {R"j({{ ['a', 'A', 'b', 1, 1.0, true] | unique | list }} {{ ['a', 'A'] | unique(true) | list }})j",
        R"j(['a', 'b', 1] ['a', 'A'])j"},
-      {R"j({{ range(99999) | list | unique | list | length }} {{ [0.0, -0.0, 9007199254740992, 9007199254740993, none, none] | unique | list }})j",
-       R"j(99999 [0.0, 9007199254740992, 9007199254740993, None])j"},
+      {R"j({{ range(999) | list | unique | list | length }} {{ [0.0, -0.0, 9007199254740992, 9007199254740993, none, none] | unique | list }})j",
+       R"j(999 [0.0, 9007199254740992, 9007199254740993, None])j"},
       {R"j({{ {'a': 1, 'b': 2, 'a': 3} }} {% set l = [] %}{% for i in range(40) %}{% set _ = l.append('"' ~ i % 30 ~ '":' ~ i) %}{% endfor %}{% set d = ('{' ~ l | join(',') ~ '}') | from_json %}{{ d | length }} {{ d['3'] }} {{ d['29'] }} {{ '30' in d }} {{ d | first }})j",
        R"j({'a': 3, 'b': 2} 30 33 29 False 0)j"},
       {R"j({{ ['aXbc', '\n', "it's"] }} {{ 'aab'.find('ab') }} {{ 'aXXb'.replace('XX', '') }} {{ 'abcdef'[1:5:2] }} {{ 'äöü'[1:] }})j",
@@ -380,6 +385,19 @@ TEST(JinjaLimits, StopATemplateThatNeverEnds) {
   }
 }
 
+TEST(JinjaLimits, AllowAShortConversationLittleWork) {
+  jinja::Context context;
+  context.max_work = kDefaultWork;
+  const size_t least = jinja::allowed_work(context);
+  EXPECT_LT(least, kDefaultWork / 32);
+  context.variables.emplace_back("a", jinja::Value(jinja::Text(std::string(10'000, 'x'))));
+  EXPECT_GT(jinja::allowed_work(context), least * 2);
+  context.variables.emplace_back("b", jinja::Value(jinja::Text(std::string(10'000'000, 'x'))));
+  EXPECT_EQ(jinja::allowed_work(context), kDefaultWork);
+  EXPECT_EQ(render("{% for a in range(2000) %}{% endfor %}x").value_or("none"), "x");
+  EXPECT_FALSE(render("{% for a in range(20000) %}{% endfor %}x").ok());
+}
+
 // Before its work was counted, each of these took seconds to hours.
 TEST(JinjaLimits, EndHostileTemplatesWithinASecond) {
   const std::string again = "{% for i in range(9999) %}{% for j in range(9999) %}";
@@ -395,6 +413,7 @@ TEST(JinjaLimits, EndHostileTemplatesWithinASecond) {
       "{% endfor %}{% set d = ('{' ~ l | join(',') ~ '}') | from_json %}{% set e = ('{' ~ l | "
       "reverse | join(',') ~ '}') | from_json %}{% set m = [d, d, d, d, d, d, d, d] %}" +
       again;
+  const std::string all_work = R"({"filler":")" + std::string(600'000, 'x') + R"("})";
   std::string variables;
   for (int i = 0; i < 30000; ++i) variables += "{% set a" + std::to_string(i) + " = 1 %}";
   const std::string sources[] = {
@@ -435,7 +454,7 @@ TEST(JinjaLimits, EndHostileTemplatesWithinASecond) {
     const std::string ends =
         source.find(again) == std::string::npos ? "" : "{% endfor %}{% endfor %}";
     const std::clock_t start = std::clock();
-    const auto answer = render(source + ends);
+    const auto answer = render(source + ends, kDefaultWork, all_work);
     const double seconds = static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
     EXPECT_EQ(answer.status().code(), absl::StatusCode::kInvalidArgument) << source;
     EXPECT_LT(seconds, 1) << source.substr(source.size() - std::min<size_t>(source.size(), 200));
