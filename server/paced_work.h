@@ -7,8 +7,8 @@
 namespace tessera {
 
 // Paces the calling thread while this object exists. While the engine computes on the CPU, all
-// paced threads together run for a quarter of one core's time, in bursts shorter than a step.
-// Otherwise they run unhindered.
+// paced threads together run for a quarter of one core's time, in bursts shorter than a step. More
+// than five threads run for somewhat more. While it computes nothing, they run unhindered.
 //
 // It is for work that grows with a request: a body of megabytes, or a grammar to compile. The
 // system lets such a thread keep a core of the engine for several milliseconds, and steps wait.

@@ -16,7 +16,7 @@ struct Context {
 };
 
 // Returns: the work that a template may do: max_work, or less for small variables. Published
-// templates do at most a tenth of it (test published_templates). So a short request cannot ask
+// templates pass with an eighth of it (test published_templates). So a short request cannot ask
 // for a long rendering.
 size_t allowed_work(const Context& context);
 
