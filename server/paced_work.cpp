@@ -16,13 +16,16 @@ namespace tessera {
 namespace {
 
 constexpr int64_t kBurst = 250'000;  // nanoseconds of CPU time between two pauses
-constexpr int64_t kPauses = 3;       // pauses take this many times as long as bursts
+constexpr int64_t kPart = 8;         // one of so many parts of the engine's cores is for paced work
+constexpr int64_t kFewRequests = 4;  // that wait; the share grows with more
 
 std::atomic<int> paced_threads{0};
 
 // State of a thread, for the handler.
 struct Pace {
-  const std::atomic<uint64_t>* loops = nullptr;  // null: not paced
+  const std::atomic<uint64_t>* loops = nullptr;   // null: not paced
+  const std::atomic<int64_t>* waiting = nullptr;  // may be null
+  int64_t cores = 1;                              // of the engine
   timer_t timer{};
   uint64_t seen = 0;    // loops at the last signal
   int64_t resumed = 0;  // CPU time at the end of the last pause
@@ -35,7 +38,17 @@ int64_t cpu_nanoseconds() {
   return int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
 }
 
-// Ends with the next signal after one burst.
+// Returns: the nanoseconds to sleep after a burst; 0 or less: none.
+int64_t pause_time() {
+  const int64_t waiting =
+      pace.waiting == nullptr ? 0 : pace.waiting->load(std::memory_order_relaxed);
+  const int64_t shares = pace.cores * std::max(waiting, kFewRequests);
+  const int64_t threads = paced_threads.load(std::memory_order_relaxed);
+  const int64_t whole = kBurst * kPart * kFewRequests * threads / shares;
+  return std::min(whole - kBurst, PacedWork::kMaxPause);
+}
+
+// The next signal comes after one burst.
 void set_timer() {
   const itimerspec next{.it_interval = {}, .it_value = {.tv_sec = 0, .tv_nsec = kBurst}};
   timer_settime(pace.timer, 0, &next, nullptr);
@@ -51,10 +64,10 @@ void pause_if_due(int /*signal*/) {
   const bool computes = loops % 2 == 1 || loops != pace.seen;
   pace.seen = loops;
   if (computes && cpu_nanoseconds() - pace.resumed >= kBurst / 2) {
-    const int64_t others = std::max(paced_threads.load(std::memory_order_relaxed), 1) - 1;
-    const int64_t pause = kBurst * (kPauses + (kPauses + 1) * others);
-    const timespec time{.tv_sec = 0, .tv_nsec = std::min(pause, PacedWork::kMaxPause)};
-    nanosleep(&time, nullptr);
+    if (const int64_t pause = pause_time(); pause > 0) {
+      const timespec time{.tv_sec = 0, .tv_nsec = pause};
+      nanosleep(&time, nullptr);
+    }
     pace.resumed = cpu_nanoseconds();
   }
   set_timer();
@@ -70,9 +83,9 @@ void install_handler() {
 
 }  // namespace
 
-PacedWork::PacedWork(const std::atomic<uint64_t>* loops) {
+PacedWork::PacedWork(const EngineLoad& engine, const std::atomic<int64_t>* waiting) {
   TESSERA_CHECK(pace.loops == nullptr, "a thread is paced once");
-  if (loops == nullptr) {
+  if (engine.loops == nullptr) {
     return;
   }
   static std::once_flag installed;
@@ -87,9 +100,11 @@ PacedWork::PacedWork(const std::atomic<uint64_t>* loops) {
   }
   paced_ = true;
   paced_threads.fetch_add(1, std::memory_order_relaxed);
-  pace.seen = loops->load(std::memory_order_relaxed);
+  pace.seen = engine.loops->load(std::memory_order_relaxed);
   pace.resumed = cpu_nanoseconds();
-  pace.loops = loops;
+  pace.waiting = waiting;
+  pace.cores = engine.threads;
+  pace.loops = engine.loops;
   set_timer();
 }
 

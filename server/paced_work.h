@@ -6,9 +6,16 @@
 
 namespace tessera {
 
+// The engine's part of the machine, as PacedWork sees it.
+struct EngineLoad {
+  const std::atomic<uint64_t>* loops = nullptr;  // ThreadPool::loops(); null: nothing is paced
+  int threads = 1;                               // of the ThreadPool
+};
+
 // Paces the calling thread while this object exists. While the engine computes on the CPU, all
-// paced threads together run for a quarter of one core's time, in bursts shorter than a step. More
-// than five threads run for somewhat more. While it computes nothing, they run unhindered.
+// paced threads together run for an eighth of the engine's cores, in bursts shorter than a step.
+// If more than 4 requests wait for the work, the share grows with their number. While the engine
+// computes nothing, the threads run unhindered.
 //
 // It is for work that grows with a request: a body of megabytes, or a grammar to compile. The
 // system lets such a thread keep a core of the engine for several milliseconds, and steps wait.
@@ -20,10 +27,11 @@ class PacedWork {
  public:
   static constexpr int64_t kMaxPause = 5'000'000;  // nanoseconds
 
-  // loops: ThreadPool::loops() of the engine; must outlive this. Null: the thread is not paced.
+  // waiting: requests that wait for this kind of work; null: few. What `engine` and `waiting`
+  // point to must outlive this.
   // Requires: the thread has no other PacedWork. Where the system grants no timer, the thread is
   // not paced; the log says so.
-  explicit PacedWork(const std::atomic<uint64_t>* loops);
+  explicit PacedWork(const EngineLoad& engine, const std::atomic<int64_t>* waiting = nullptr);
   ~PacedWork();
   PacedWork(const PacedWork&) = delete;
   PacedWork& operator=(const PacedWork&) = delete;

@@ -46,7 +46,7 @@ class WholeServer final : public Server {
         ranks_(ranks),
         pool_(settings.threads),
         budget_(request_memory_of(settings, 0).bodies),
-        work_(settings.work, &pool_.loops()) {}
+        work_(settings.work, {&pool_.loops(), pool_.threads()}) {}
 
   ~WholeServer() override {
     if (service_ != nullptr) {
@@ -133,7 +133,7 @@ class WholeServer final : public Server {
     parts.budget = &budget_;
     parts.max_answer_bytes = settings_.max_answer;
     parts.pooling = settings_.pooling;
-    parts.engine_loops = &pool_.loops();
+    parts.engine_load = {&pool_.loops(), pool_.threads()};
     service_ = std::make_unique<Service>(std::move(parts));
     if (reports) {
       TESSERA_ASSIGN_OR_RETURN(kv_events_,

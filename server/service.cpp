@@ -106,8 +106,8 @@ Service::Service(Parts parts) : state_(std::make_unique<State>()) {
     state_->variables.eos_token = tokenizer.token_bytes(*id, true);
   }
   state_->text_room.emplace(tokenizer, parts.max_answer_bytes, parts.budget);
-  state_->grammars = std::make_unique<GrammarStore>(
-      std::move(parts.grammar_compiler), GrammarLimits{.engine_loops = parts.engine_loops});
+  state_->grammars = std::make_unique<GrammarStore>(std::move(parts.grammar_compiler),
+                                                    GrammarLimits{.engine = parts.engine_load});
   state_->parts = std::move(parts);
   state_->token_capacity = state_->parts.engine->stats().token_capacity;
   state_->memory = std::make_unique<MemoryGuard>(

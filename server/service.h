@@ -108,9 +108,9 @@ class Service {
     ByteBudget* budget = nullptr;                // of answers; not owned. Null: unbounded
     std::size_t max_answer_bytes = 256U << 20U;  // of one request; see also TextRoom
     std::unique_ptr<GrammarCompiler> grammar_compiler = nullptr;  // null: grammars are refused
-    const std::atomic<uint64_t>* engine_loops = nullptr;  // paces the grammar compiler (PacedWork)
-    std::chrono::milliseconds queue_timeout{0};           // of requests without one; 0: none
-    int64_t memory_limit = 0;                             // see MemoryGuard
+    EngineLoad engine_load{};                       // paces the grammar compiler (PacedWork)
+    std::chrono::milliseconds queue_timeout{0};     // of requests without one; 0: none
+    int64_t memory_limit = 0;                       // see MemoryGuard
     std::optional<Pooling> pooling = std::nullopt;  // of requests without one; none: no embeddings
   };
 

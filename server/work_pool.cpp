@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "kernels/check.h"
-#include "server/paced_work.h"
 
 namespace tessera {
 namespace {
@@ -14,8 +13,8 @@ constexpr uint64_t kJobBytes = 1024;
 
 }  // namespace
 
-WorkPool::WorkPool(const Options& options, const std::atomic<uint64_t>* engine_loops)
-    : options_(options), engine_loops_(engine_loops) {
+WorkPool::WorkPool(const Options& options, const EngineLoad& engine)
+    : options_(options), engine_(engine) {
   TESSERA_CHECK(options.threads >= 2, "a work pool has a thread for short jobs, and another");
   for (std::size_t i = 0; i < options.threads; ++i) {
     threads_.emplace_back([this, short_only = i == 0] { run(short_only); });
@@ -98,7 +97,7 @@ void WorkPool::run(bool short_only) {
     const Job job = take(client, short_only);
     lock.unlock();
     {
-      const PacedWork paced(job.bytes > options_.long_bytes ? engine_loops_ : nullptr);
+      const PacedWork paced(job.bytes > options_.long_bytes ? engine_ : EngineLoad());
       job.run();
     }
     lock.lock();

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <atomic>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -12,6 +11,8 @@
 #include <string_view>
 #include <thread>
 #include <vector>
+
+#include "server/paced_work.h"
 
 namespace tessera {
 
@@ -31,8 +32,8 @@ class WorkPool {
     std::size_t long_bytes = 1 << 16;  // a job of more bytes is long
   };
 
-  // engine_loops: paces the long jobs (PacedWork); must outlive this. Null: they are not paced.
-  explicit WorkPool(const Options& options, const std::atomic<uint64_t>* engine_loops = nullptr);
+  // engine: paces the long jobs (PacedWork); what it points to must outlive this.
+  explicit WorkPool(const Options& options, const EngineLoad& engine = {});
   ~WorkPool();  // runs the jobs that wait
   WorkPool(const WorkPool&) = delete;
   WorkPool& operator=(const WorkPool&) = delete;
@@ -60,7 +61,7 @@ class WorkPool {
   Job take(Clients::iterator client, bool short_only);
 
   const Options options_;
-  const std::atomic<uint64_t>* const engine_loops_;
+  const EngineLoad engine_;
   std::mutex mutex_;  // guards the fields below, except threads_
   std::condition_variable changed_;
   Clients clients_;  // those with jobs, or with a turn after now_

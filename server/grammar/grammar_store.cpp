@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <condition_variable>
 #include <list>
 #include <mutex>
@@ -11,8 +12,6 @@
 #include <thread>
 #include <utility>
 #include <vector>
-
-#include "server/paced_work.h"
 
 namespace tessera {
 
@@ -45,12 +44,13 @@ struct GrammarStore::State {
   std::list<Job> jobs;   // in order of arrival
   std::list<Kept> kept;  // used last comes first
   int64_t kept_bytes = 0;
+  std::atomic<int64_t> requests = 0;  // that wait; changed under the mutex
   bool ends = false;
   std::vector<std::thread> threads;
 
   void compile_jobs();
   absl::StatusOr<CompiledGrammar> compile(const GrammarSpec& spec) const {
-    const PacedWork paced(limits.engine_loops);
+    const PacedWork paced(limits.engine, &requests);
     return compiler->compile(spec);
   }
   void watch();
@@ -108,6 +108,7 @@ void GrammarStore::get(const GrammarSpec& spec, Done done) {
     job = state.jobs.insert(state.jobs.end(), {.spec = spec, .waiters = {}});
   }
   job->waiters.push_back({std::move(done), Clock::now() + state.limits.patience});
+  ++state.requests;
   lock.unlock();
   state.changed.notify_all();
 }
@@ -160,6 +161,7 @@ void GrammarStore::State::compile_jobs() {
     absl::StatusOr<CompiledGrammar> compiled = compile(job->spec);
     lock.lock();
     std::vector<Job::Waiter> waiters = std::move(job->waiters);
+    requests -= std::ssize(waiters);
     if (compiled.ok()) {
       keep(std::move(job->spec), *compiled);
     }
@@ -193,6 +195,7 @@ void GrammarStore::State::watch() {
                                     : absl::ResourceExhaustedError(fmt::format(
                                           "waited {} ms for other grammars", patience))});
       }
+      requests -= job.waiters.end() - first;
       job.waiters.erase(first, job.waiters.end());
       for (const Job::Waiter& waiter : job.waiters) {
         next = std::min(next, waiter.deadline);

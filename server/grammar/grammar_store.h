@@ -1,6 +1,5 @@
 #pragma once
 
-#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -9,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "engine/token_grammar.h"
 #include "server/grammar/grammar_compiler.h"
+#include "server/paced_work.h"
 
 namespace tessera {
 
@@ -16,8 +16,8 @@ struct GrammarLimits {
   int threads = 2;                             // that compile
   int64_t cache_bytes = 64 << 20;              // of compiled grammars that are kept
   int64_t queue_bytes = 16 << 20;              // of specs that wait or are compiled
-  std::chrono::milliseconds patience{10'000};  // of one request, for other grammars and its own
-  const std::atomic<uint64_t>* engine_loops = nullptr;  // paces the threads (PacedWork)
+  std::chrono::milliseconds patience{30'000};  // of one request, for other grammars and its own
+  EngineLoad engine{};                         // paces the threads (PacedWork)
 };
 
 // Compiles grammars on threads of its own, and keeps those used last. Thread-safe.

@@ -24,6 +24,7 @@ using std::chrono::steady_clock;
 // A burst has 0.25 ms of CPU time, so this has 80 of them.
 constexpr std::chrono::milliseconds kWork = 20ms;
 constexpr int64_t kManyPauses = 20;
+constexpr int kCores = 2;
 
 std::chrono::nanoseconds cpu_time() {
   timespec time{};
@@ -44,7 +45,7 @@ int64_t pauses_of_work() {
 
 TEST(PacedWork, PausesWhileTheEngineIsInALoop) {
   const std::atomic<uint64_t> loops = 1;
-  const PacedWork paced(&loops);
+  const PacedWork paced({&loops, kCores});
   EXPECT_GE(pauses_of_work(), kManyPauses);
 }
 
@@ -57,7 +58,7 @@ TEST(PacedWork, PausesWhileTheEngineRunsLoops) {
     }
   });
   {
-    const PacedWork paced(&loops);
+    const PacedWork paced({&loops, kCores});
     EXPECT_GE(pauses_of_work(), kManyPauses);
   }
   ends = true;
@@ -66,15 +67,15 @@ TEST(PacedWork, PausesWhileTheEngineRunsLoops) {
 
 TEST(PacedWork, RunsUnhinderedWhileTheEngineComputesNothing) {
   const std::atomic<uint64_t> loops = 6;
-  const PacedWork paced(&loops);
+  const PacedWork paced({&loops, kCores});
   EXPECT_LT(pauses_of_work(), kManyPauses);
 }
 
 TEST(PacedWork, EndsWithTheObject) {
   const std::atomic<uint64_t> loops = 1;
-  { const PacedWork paced(&loops); }
+  { const PacedWork paced({&loops, kCores}); }
   EXPECT_LT(pauses_of_work(), kManyPauses);
-  const PacedWork never(nullptr);
+  const PacedWork never({});
   EXPECT_LT(pauses_of_work(), kManyPauses);
 }
 
@@ -85,7 +86,7 @@ TEST(PacedWork, AllThreadsTogetherGetAShareOfOneCore) {
   std::vector<std::thread> threads;
   for (int i = 0; i < 3; ++i) {
     threads.emplace_back([&] {
-      const PacedWork paced(&loops);
+      const PacedWork paced({&loops, kCores});
       pauses_of_work();
     });
   }
@@ -93,6 +94,17 @@ TEST(PacedWork, AllThreadsTogetherGetAShareOfOneCore) {
     thread.join();
   }
   EXPECT_GT(steady_clock::now() - begin, 2 * 3 * kWork) << "more than half of a core";
+}
+
+TEST(PacedWork, IsNotPacedWhereManyRequestsWaitOrTheEngineHasManyCores) {
+  const std::atomic<uint64_t> loops = 1;
+  const std::atomic<int64_t> waiting = 16;
+  {
+    const PacedWork paced({&loops, kCores}, &waiting);
+    EXPECT_LT(pauses_of_work(), kManyPauses);
+  }
+  const PacedWork paced({&loops, 8});
+  EXPECT_LT(pauses_of_work(), kManyPauses);
 }
 
 TEST(PacedWork, DoesNotInterruptASystemCall) {
@@ -104,7 +116,7 @@ TEST(PacedWork, DoesNotInterruptASystemCall) {
     EXPECT_EQ(write(ends[1], "x", 1), 1);
   });
   {
-    const PacedWork paced(&loops);
+    const PacedWork paced({&loops, kCores});
     char read_byte = 0;
     EXPECT_EQ(read(ends[0], &read_byte, 1), 1) << "errno " << errno;
   }
@@ -115,7 +127,7 @@ TEST(PacedWork, DoesNotInterruptASystemCall) {
 
 TEST(WorkPool, PacesLongJobsAlone) {
   const std::atomic<uint64_t> loops = 1;
-  WorkPool pool({.threads = 2, .max_jobs = 4, .long_bytes = 100}, &loops);
+  WorkPool pool({.threads = 2, .max_jobs = 4, .long_bytes = 100}, {&loops, kCores});
   const auto pauses = [&](std::size_t bytes) {
     std::promise<int64_t> counted;
     EXPECT_TRUE(pool.submit("a", bytes, [&] { counted.set_value(pauses_of_work()); }));
