@@ -33,9 +33,9 @@ class ChatTemplate {
     std::string eos_token;
     bool add_generation_prompt = true;
     std::optional<int64_t> unix_seconds;  // time of strftime_now; default: the clock
-    // Limit of bytes and steps: a second, at most 512 MiB. Less for small conversations
+    // Limit of bytes and steps: a second, at most 256 MiB. Less for small conversations
     // (jinja::allowed_work).
-    size_t max_work = size_t{1} << 28U;
+    size_t max_work = size_t{1} << 27U;
   };
 
   // Returns: the prompt. Text from a client, tools included, never has `parse_special`: special
