@@ -389,7 +389,7 @@ TEST(JinjaLimits, AllowAShortConversationLittleWork) {
   jinja::Context context;
   context.max_work = kDefaultWork;
   const size_t least = jinja::allowed_work(context);
-  EXPECT_LT(least, kDefaultWork / 32);
+  EXPECT_LT(least, kDefaultWork / 16);
   context.variables.emplace_back("a", jinja::Value(jinja::Text(std::string(10'000, 'x'))));
   EXPECT_GT(jinja::allowed_work(context), least * 2);
   context.variables.emplace_back("b", jinja::Value(jinja::Text(std::string(10'000'000, 'x'))));
