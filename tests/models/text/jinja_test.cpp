@@ -12,7 +12,7 @@ namespace {
 
 using testing::HasSubstr;
 
-constexpr size_t kDefaultWork = ChatTemplate::Variables().max_work;
+const size_t kDefaultWork = ChatTemplate::Variables().max_work;
 
 // template_variables: the request's own, an object in JSON.
 absl::StatusOr<std::string> render(const std::string& source, size_t max_work = kDefaultWork,
