@@ -11,6 +11,7 @@
 #include <mutex>
 
 #include "kernels/check.h"
+#include "server/thread_time.h"
 
 namespace tessera {
 namespace {
@@ -31,12 +32,6 @@ struct Pace {
   int64_t resumed = 0;  // CPU time at the end of the last pause
 };
 thread_local constinit Pace pace;
-
-int64_t cpu_nanoseconds() {
-  timespec time{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-  return int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
-}
 
 // Returns: the nanoseconds to sleep after a burst; 0 or less: none.
 int64_t pause_time() {
@@ -63,12 +58,12 @@ void pause_if_due(int /*signal*/) {
   const uint64_t loops = pace.loops->load(std::memory_order_relaxed);
   const bool computes = loops % 2 == 1 || loops != pace.seen;
   pace.seen = loops;
-  if (computes && cpu_nanoseconds() - pace.resumed >= kBurst / 2) {
+  if (computes && thread_nanoseconds() - pace.resumed >= kBurst / 2) {
     if (const int64_t pause = pause_time(); pause > 0) {
       const timespec time{.tv_sec = 0, .tv_nsec = pause};
       nanosleep(&time, nullptr);
     }
-    pace.resumed = cpu_nanoseconds();
+    pace.resumed = thread_nanoseconds();
   }
   set_timer();
   errno = error;
@@ -98,10 +93,9 @@ PacedWork::PacedWork(const EngineLoad& engine, const std::atomic<int64_t>* waiti
     spdlog::warn("long work is not paced: no timer: {}", std::strerror(errno));
     return;
   }
-  paced_ = true;
   paced_threads.fetch_add(1, std::memory_order_relaxed);
   pace.seen = engine.loops->load(std::memory_order_relaxed);
-  pace.resumed = cpu_nanoseconds();
+  pace.resumed = thread_nanoseconds();
   pace.waiting = waiting;
   pace.cores = engine.threads;
   pace.loops = engine.loops;
@@ -109,7 +103,7 @@ PacedWork::PacedWork(const EngineLoad& engine, const std::atomic<int64_t>* waiti
 }
 
 PacedWork::~PacedWork() {
-  if (!paced_) {
+  if (pace.loops == nullptr) {
     return;
   }
   pace.loops = nullptr;  // a signal that is still to come does nothing

@@ -35,9 +35,6 @@ class PacedWork {
   ~PacedWork();
   PacedWork(const PacedWork&) = delete;
   PacedWork& operator=(const PacedWork&) = delete;
-
- private:
-  bool paced_ = false;
 };
 
 }  // namespace tessera

@@ -1,5 +1,7 @@
 #include "server/grammar/expanded_size.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cctype>
 #include <vector>
@@ -120,6 +122,23 @@ class Measure {
 };
 
 }  // namespace
+
+void PatternSize::add(const PatternSize& other) {
+  expanded += other.expanded;
+  depth = std::max(depth, other.depth);
+}
+
+absl::Status PatternSize::check() const {
+  if (depth > kMaxPatternDepth) {
+    return absl::InvalidArgumentError(
+        fmt::format("has brackets nested more than {} deep", kMaxPatternDepth));
+  }
+  if (expanded > kMaxExpandedSize) {
+    return absl::InvalidArgumentError(
+        fmt::format("has more than {} parts when its repeats are written out", kMaxExpandedSize));
+  }
+  return absl::OkStatus();
+}
 
 PatternSize pattern_size(std::string_view pattern, Notation notation) {
   return Measure(pattern, notation).read();

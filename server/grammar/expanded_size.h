@@ -3,6 +3,8 @@
 #include <cstdint>
 #include <string_view>
 
+#include "absl/status/status.h"
+
 namespace tessera {
 
 // Limits of the patterns of one grammar.
@@ -17,6 +19,12 @@ struct PatternSize {
   // Characters, classes, texts and names, with each repeat written out: 12 for "(a|b){2,6}".
   int64_t expanded = 0;
   int depth = 0;  // of brackets
+
+  // Adds another pattern of the same grammar.
+  void add(const PatternSize& other);
+
+  // Errors: InvalidArgument above a limit.
+  absl::Status check() const;
 };
 
 // Measures a pattern without compiling it, in time that is linear in its length. It need not be

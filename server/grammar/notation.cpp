@@ -1,6 +1,5 @@
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -21,9 +20,7 @@ PatternSize tag_size(std::string_view text) {
   bool at_pattern = false;
   const auto read = [&](int /*depth*/, Json::parse_event_t event, Json& parsed) {
     if (event == Json::parse_event_t::value && at_pattern && parsed.is_string()) {
-      const PatternSize size = pattern_size(parsed.get_ref<const std::string&>(), Notation::regex);
-      sum.expanded += size.expanded;
-      sum.depth = std::max(sum.depth, size.depth);
+      sum.add(pattern_size(parsed.get_ref<const std::string&>(), Notation::regex));
     }
     at_pattern = event == Json::parse_event_t::key && parsed == "pattern";
     return true;
@@ -52,16 +49,7 @@ absl::Status check_notation(const GrammarSpec& spec) {
     return absl::InvalidArgumentError(
         fmt::format("must have 1 to {} bytes, not {}", limit, spec.text.size()));
   }
-  const PatternSize size = size_of(spec);
-  if (size.depth > kMaxPatternDepth) {
-    return absl::InvalidArgumentError(
-        fmt::format("brackets are nested more than {} deep", kMaxPatternDepth));
-  }
-  if (size.expanded > kMaxExpandedSize) {
-    return absl::InvalidArgumentError(
-        fmt::format("has more than {} parts when its repeats are written out", kMaxExpandedSize));
-  }
-  return absl::OkStatus();
+  return size_of(spec).check();
 }
 
 }  // namespace tessera

@@ -218,12 +218,9 @@ class Checker {
         TESSERA_RETURN_IF_ERROR(check_values(schema, std::string(name), path));
       } else if (name == "pattern" && value.is_string()) {
         const auto& given = value.get_ref<const std::string&>();
-        const PatternSize size = pattern_size(given, Notation::regex);
-        patterns_ += size.expanded;
-        if (size.depth > kMaxPatternDepth || patterns_ > kMaxExpandedSize) {
-          return refuse(place, fmt::format("has brackets more than {} deep, or the patterns have "
-                                           "more than {} parts when their repeats are written out",
-                                           kMaxPatternDepth, kMaxExpandedSize));
+        patterns_.add(pattern_size(given, Notation::regex));
+        if (const absl::Status size = patterns_.check(); !size.ok()) {
+          return refuse(place, std::string(size.message()));
         }
         const auto pattern = prepare_pattern(given);
         if (!pattern.ok()) {
@@ -460,7 +457,7 @@ class Checker {
 
   Json& root_;
   int nodes_ = 0;
-  int64_t patterns_ = 0;     // expanded size of those read
+  PatternSize patterns_;     // of those read
   int64_t added_bytes_ = 0;  // of properties that only `required` names
   std::vector<std::pair<std::string, std::string>> references_;  // where, to what
   std::set<std::string> following_;  // targets that are being followed, or were

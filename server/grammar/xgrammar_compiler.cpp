@@ -14,6 +14,7 @@
 #include "server/grammar/grammar_compiler.h"
 #include "server/grammar/mask_cache.h"
 #include "server/grammar/mask_key.h"
+#include "server/thread_time.h"
 
 namespace tessera {
 namespace {
@@ -26,12 +27,6 @@ thread_local std::string warnings;
 // TimeLimit. Both in nanoseconds of this thread's CPU time; 0: none.
 thread_local int64_t cpu_limit = 0;
 thread_local int64_t cpu_deadline = 0;
-
-int64_t cpu_nanoseconds() {
-  timespec time{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-  return int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
-}
 
 // Limits the CPU time of the library's calls on this thread while it exists. The time begins at the
 // first checkpoint, because most tokens need none, and a look at the clock is a system call.
@@ -218,7 +213,7 @@ class XgrammarCompiler final : public GrammarCompiler {
     std::vector<uint32_t> mask(static_cast<size_t>(mask_words(vocab)));
     int64_t words = std::ssize(mask);
     std::mt19937 random(1);
-    const int64_t start = cpu_nanoseconds();
+    const int64_t start = thread_nanoseconds();
     int steps = 0;
     for (; steps < kTriedSteps && !matcher.IsTerminated(); ++steps) {
       std::fill(mask.begin(), mask.end(), 0);
@@ -229,7 +224,7 @@ class XgrammarCompiler final : public GrammarCompiler {
         break;
       }
     }
-    if (cpu_nanoseconds() - start > mean_time * std::max(steps, kTriedSteps / 4)) {
+    if (thread_nanoseconds() - start > mean_time * std::max(steps, kTriedSteps / 4)) {
       throw std::runtime_error("is too ambiguous: each token takes too long");
     }
   }
@@ -290,7 +285,7 @@ extern "C" bool tessera_grammar_checkpoint() {
   if (cpu_limit == 0) {
     return false;
   }
-  const int64_t now = cpu_nanoseconds();
+  const int64_t now = thread_nanoseconds();
   if (cpu_deadline == 0) {
     cpu_deadline = now + cpu_limit;
   } else if (now > cpu_deadline) {
