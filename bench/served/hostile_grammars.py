@@ -14,8 +14,8 @@ answer after 1 second, ratio 1.5.
 """
 
 import argparse
-import itertools
 import json
+import multiprocessing
 import os
 import pathlib
 import re
@@ -23,7 +23,6 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 import urllib.error
 import urllib.request
@@ -114,53 +113,87 @@ class Server:
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+# A part of a run is a half of a round: quiet or hostile.
+NO_PART = -1
+
+
+def part_of(round_number, hostile):
+    return 2 * round_number + hostile
+
+
+def is_hostile(part):
+    return part != NO_PART and part % 2 == 1
+
+
 class Run:
-    """Streams that never pause, and hostile clients that do. `part` is what is measured now."""
+    """Streams that never pause, and hostile clients that do. Each client is a process, so that none waits for the
+    interpreter of another: a delay of the measuring client would look like a delay of the server."""
 
     def __init__(self, server, hostile, rate):
         self.server = server
         self.pause = 1 / rate if rate else 0  # seconds from one request of a client to its next, at least
-        self.sent = 0
-        self.hostile = itertools.cycle(hostile.items())
-        self.lock = threading.Lock()
-        self.part = None
+        self.hostile = list(hostile.items())
+        self.part = multiprocessing.Value("i", NO_PART)  # what is measured now
+        self.turn = multiprocessing.Value("i", 0)        # hostile requests that were begun
+        self.ends = multiprocessing.Event()
+        self.results = multiprocessing.Queue()
         self.gaps = {}     # of a part: seconds between two tokens
         self.slowest = {}  # of a hostile request: the longest answer in seconds
-        self.ends = False
-        self.failure = None  # what ended a thread
-
-    def guarded(self, task, *arguments):
-        """Calls task(*arguments). A client that fails must not make the rest of the run look quiet."""
-        try:
-            task(*arguments)
-        except Exception as error:
-            self.failure = error
 
     def stream(self, seed):
-        body = json.dumps({"prompt": "Once upon a time", "max_tokens": 1500, "stream": True, "ignore_eos": True,
-                           "seed": seed}).encode()
-        while not self.ends:
+        # Steps take longer as texts grow, so streams have different lengths, and each part has several of them.
+        body = json.dumps({"prompt": "Once upon a time", "max_tokens": 150 + 40 * seed, "stream": True,
+                           "ignore_eos": True, "seed": seed}).encode()
+        gaps = {}
+        while not self.ends.is_set():
             last = None
             for line in self.server.ask("/v1/completions", body):
-                now, part = time.monotonic(), self.part
-                if self.ends:
-                    return
+                now, part = time.monotonic(), self.part.value
+                if self.ends.is_set():
+                    break
                 if line.startswith(b"data: {"):
-                    if last is not None and part is not None:
-                        self.gaps.setdefault(part, []).append(now - last)
+                    if last is not None and part != NO_PART:
+                        gaps.setdefault(part, []).append(now - last)
                     last = now
+        self.results.put((gaps, {}))
 
     def attack(self):
-        while not self.ends:
-            if self.part is None or self.part[1] != "hostile":
+        slowest = {}
+        while not self.ends.is_set():
+            if not is_hostile(self.part.value):
                 time.sleep(0.01)
                 continue
-            with self.lock:
-                name, (path, body) = next(self.hostile)
+            with self.turn.get_lock():
+                name, (path, body) = self.hostile[self.turn.value % len(self.hostile)]
+                self.turn.value += 1
             took = self.server.seconds_to_answer(name, path, body)
-            self.sent += 1
+            slowest[name] = max(took, slowest.get(name, 0))
             time.sleep(max(0.0, self.pause - took))
-            self.slowest[name] = max(took, self.slowest.get(name, 0))
+        self.results.put(({}, slowest))
+
+    def measure(self, streams, rounds, seconds):
+        """Runs all rounds. A client that fails ends the run: it must not make the rest look quiet."""
+        clients = [multiprocessing.Process(target=self.stream, args=(i,), daemon=True) for i in range(streams)]
+        clients += [multiprocessing.Process(target=self.attack, daemon=True) for _ in range(2)]
+        for client in clients:
+            client.start()
+        time.sleep(2)
+        for i in range(rounds):
+            for hostile in ((False, True) if i % 2 == 0 else (True, False)):
+                self.part.value = part_of(i, hostile)
+                time.sleep(seconds)
+                self.part.value = NO_PART
+                time.sleep(1.5)  # what was begun ends
+                assert all(client.is_alive() for client in clients), "a client failed"
+        self.ends.set()
+        for _ in clients:
+            gaps, slowest = self.results.get(timeout=120)
+            for part, more in gaps.items():
+                self.gaps.setdefault(part, []).extend(more)
+            for name, took in slowest.items():
+                self.slowest[name] = max(took, self.slowest.get(name, 0))
+        for client in clients:
+            client.join()
 
 
 def p99(gaps):
@@ -192,32 +225,19 @@ def main():
             if args.rounds == 0:
                 return all(seconds <= 1 for seconds in cpu.values())
             run = Run(server, hostile, args.rate)
-            threads = [threading.Thread(target=run.guarded, args=(run.stream, i)) for i in range(args.streams)]
-            threads += [threading.Thread(target=run.guarded, args=(run.attack,)) for _ in range(2)]
-            for thread in threads:
-                thread.start()
-            time.sleep(2)
-            for i in range(args.rounds):
-                for kind in (("quiet", "hostile") if i % 2 == 0 else ("hostile", "quiet")):
-                    run.part = (i, kind)
-                    time.sleep(args.seconds)
-                    run.part = None
-                    time.sleep(1.5)  # what was begun ends
-            run.ends = True
-            for thread in threads:
-                thread.join()
-            if run.failure is not None:
-                raise run.failure
+            run.measure(args.streams, args.rounds, args.seconds)
         finally:
             server.process.kill()
-    ratios = [p99(run.gaps[i, "hostile"]) / p99(run.gaps[i, "quiet"]) for i in range(args.rounds)]
-    for i, ratio in enumerate(ratios):
-        print(f"round {i}: p99 between tokens {1e3 * p99(run.gaps[i, 'quiet']):.1f} ms quiet, "
-              f"{1e3 * p99(run.gaps[i, 'hostile']):.1f} ms hostile, ratio {ratio:.2f}")
+    ratios = []
+    for i in range(args.rounds):
+        quiet, hostile_time = p99(run.gaps[part_of(i, False)]), p99(run.gaps[part_of(i, True)])
+        ratios.append(hostile_time / quiet)
+        print(f"round {i}: p99 between tokens {1e3 * quiet:.1f} ms quiet, {1e3 * hostile_time:.1f} ms hostile, "
+              f"ratio {ratios[-1]:.2f}")
     print("\n| request | CPU s alone | longest answer, s |\n|---|--:|--:|")
     for name in hostile:
         print(f"| {name} | {cpu[name]:.2f} | {run.slowest.get(name, 0):.2f} |")
-    print(f"\n{run.sent} hostile requests")
+    print(f"\n{run.turn.value} hostile requests")
     longest, ratio = max(run.slowest.values()), statistics.median(ratios)
     print(f"\n| | measured | bound |\n|---|--:|--:|\n| longest answer, s | {longest:.2f} | 1 |\n"
           f"| p99 between tokens, hostile / quiet | {ratio:.2f} | 1.5 |")

@@ -280,7 +280,7 @@ void pass_over(BodyFields& fields) {
 }  // namespace
 
 absl::StatusOr<CompletionRequest> parse_messages_request(std::string_view body) {
-  TESSERA_ASSIGN_OR_RETURN(const json object, parse_body(body, kOrdered));
+  TESSERA_ASSIGN_OR_RETURN(const json object, parse_body(body));
   CompletionRequest request;
   request.chat = true;
   BodyFields fields(object);
@@ -305,7 +305,7 @@ absl::StatusOr<CompletionRequest> parse_messages_request(std::string_view body) 
 }
 
 absl::StatusOr<TokenizeRequest> parse_count_tokens_request(std::string_view body) {
-  TESSERA_ASSIGN_OR_RETURN(const json object, parse_body(body, kOrdered));
+  TESSERA_ASSIGN_OR_RETURN(const json object, parse_body(body));
   TokenizeRequest request;
   BodyFields fields(object);
   pass_over(fields);

@@ -394,7 +394,8 @@ asio::awaitable<bool> HttpConnection::stream(const HttpRequest& request, HttpAns
 // Answers what is not a whole request.
 // Returns: false, the connection must be closed.
 asio::awaitable<bool> HttpConnection::refuse(Received why) {
-  room_for_body_.release();
+  // A read of the body may still be going on, into memory that its room counts.
+  const ByteBudget::Share room = std::exchange(room_for_body_, {});
   switch (why) {
     case Received::refused:
       co_return co_await refuse(parser_.refusal().status, parser_.refusal().reason);

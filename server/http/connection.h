@@ -1,6 +1,5 @@
 #pragma once
 
-#include <array>
 #include <atomic>
 #include <boost/asio/any_io_executor.hpp>
 #include <boost/asio/awaitable.hpp>
@@ -13,6 +12,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "server/http/inflate.h"
 #include "server/http/listener.h"
@@ -96,6 +96,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   boost::asio::awaitable<bool> write(std::string_view bytes);
   boost::asio::awaitable<void> linger();
   void parse(bool only_head);
+  void size_buffer();
   bool take_room();
   bool stays_open(const HttpRequest& request) const;
   bool close();
@@ -105,10 +106,10 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
 
   Args args_;
   HttpRequestParser parser_;
-  std::array<char, 8192> chunk_;
-  std::string inbox_;   // read, not yet parsed
-  HttpSignal changed_;  // wakes serve(): new bytes, a disconnect, progress of an answer
-  HttpSignal room_;     // wakes read_loop(): the inbox has room
+  std::vector<char> buffer_;  // of one read
+  std::string inbox_;         // read, not yet parsed
+  HttpSignal changed_;        // wakes serve(): new bytes, a disconnect, progress of an answer
+  HttpSignal room_;           // wakes read_loop(): the inbox has room
   boost::asio::steady_timer limit_timer_;
   ByteBudget::Share room_for_body_;
   HttpAdmission admission_;                              // of the request that is read or answered

@@ -17,14 +17,18 @@
 
 namespace tessera {
 
-// Parses a request's body: a JSON object in valid UTF-8, within the limits below.
-// short_members: members that say how to answer, and not about what, such as schemas. Each may have
-// kMaxShortMember bytes. A longer one is refused before anything is parsed.
+// Parses a JSON object in valid UTF-8, within the limits below.
 // Errors: InvalidArgument, for a syntax error with its byte position.
-absl::StatusOr<nlohmann::json> parse_body(std::string_view text,
-                                          std::span<const std::string_view> short_members = {});
+absl::StatusOr<nlohmann::json> parse_object(std::string_view text);
 
-inline constexpr std::size_t kMaxShortMember = 512U << 10U;
+// Parses a request's body: the same, and a member that is not one of kTextMembers has at most
+// kMaxOtherMember bytes. A longer one is refused before anything is parsed.
+absl::StatusOr<nlohmann::json> parse_body(std::string_view text);
+
+// The members that hold a prompt or a conversation. Every other one says how to answer it.
+inline constexpr std::string_view kTextMembers[] = {"prompt", "messages", "input",       "content",
+                                                    "system", "tokens",   "instructions"};
+inline constexpr std::size_t kMaxOtherMember = 512U << 10U;
 inline constexpr int kMaxBodyDepth = 64;
 inline constexpr std::size_t kMaxBodyParts = 1U << 18U;   // objects, lists and keys
 inline constexpr std::size_t kMaxBodyValues = 1U << 21U;  // token ids, for the most part

@@ -34,7 +34,7 @@ void read_call(BodyFields& fields, const json& value, const std::string& place, 
   } else if (arguments.is_object()) {
     call.arguments = arguments.dump();
   }
-  const absl::StatusOr<json> parsed = parse_body(call.arguments);
+  const absl::StatusOr<json> parsed = parse_object(call.arguments);
   if (!parsed.ok() || !(arguments.is_string() || arguments.is_object() || arguments.is_null())) {
     return fields.refuse(place + ".function.arguments", "must be the text of a JSON object");
   }

@@ -99,7 +99,7 @@ absl::StatusOr<nlohmann::ordered_json> ordered_members(std::string_view body,
 absl::StatusOr<nlohmann::ordered_json> parse_ordered(std::string_view text) {
   constexpr std::string_view kValue[] = {"value"};
   const std::string wrapped = fmt::format("{{\"value\":{}}}", text);
-  TESSERA_RETURN_IF_ERROR(parse_body(wrapped).status());
+  TESSERA_RETURN_IF_ERROR(parse_object(wrapped).status());
   TESSERA_ASSIGN_OR_RETURN(const nlohmann::ordered_json members, ordered_members(wrapped, kValue));
   return members.at("value");
 }

@@ -17,7 +17,7 @@ inline constexpr int kMaxOrderedValues = 1 << 16;
 
 // Reads those members of a body whose keys keep their order: a schema says the order in which a
 // text has its properties, and a template prints a tool as the client wrote it.
-// Requires: `body` passed parse_body().
+// Requires: `body` passed parse_body() or parse_object().
 // Returns: an object with the members of these names that the body has.
 // Errors: InvalidArgument if an object in them has more than kMaxOrderedKeys keys, a list more than
 // kMaxOrderedItems items, or one of them more than kMaxOrderedValues values.
@@ -25,7 +25,7 @@ absl::StatusOr<nlohmann::ordered_json> ordered_members(std::string_view body,
                                                        std::span<const std::string_view> names);
 
 // Reads one JSON value whose keys keep their order.
-// Errors: InvalidArgument as parse_body() and ordered_members().
+// Errors: InvalidArgument as parse_object() and ordered_members().
 absl::StatusOr<nlohmann::ordered_json> parse_ordered(std::string_view text);
 
 }  // namespace tessera

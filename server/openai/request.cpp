@@ -22,11 +22,6 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::string_view kShortMembers[] = {
-    "response_format", "structured_outputs", "guided_json", "guided_regex",
-    "guided_choice",   "guided_grammar",     "grammar",     "json_schema",
-    "tools",           "tool_choice",        "logit_bias",  "chat_template_kwargs"};
-
 void read_stop(BodyFields& fields, GenerateRequest& out) {
   fields.texts("stop", out.stop);
   if (const std::optional<std::string> error = stop_error(out.stop, kStopLimits)) {
@@ -193,7 +188,7 @@ absl::StatusOr<Conversation> read_chat(BodyFields& fields, const nlohmann::order
 }  // namespace
 
 absl::StatusOr<CompletionRequest> parse_completion_request(std::string_view body) {
-  TESSERA_ASSIGN_OR_RETURN(const json object, parse_body(body, kShortMembers));
+  TESSERA_ASSIGN_OR_RETURN(const json object, parse_body(body));
   CompletionRequest request;
   BodyFields fields(object);
   read_common(fields, request);
@@ -219,7 +214,7 @@ absl::StatusOr<CompletionRequest> parse_completion_request(std::string_view body
 }
 
 absl::StatusOr<CompletionRequest> parse_chat_request(std::string_view body) {
-  TESSERA_ASSIGN_OR_RETURN(const json object, parse_body(body, kShortMembers));
+  TESSERA_ASSIGN_OR_RETURN(const json object, parse_body(body));
   CompletionRequest request;
   request.chat = true;
   BodyFields fields(object);
@@ -252,7 +247,7 @@ absl::StatusOr<CompletionRequest> parse_chat_request(std::string_view body) {
 }
 
 absl::StatusOr<TokenizeRequest> parse_tokenize_request(std::string_view body) {
-  TESSERA_ASSIGN_OR_RETURN(const json object, parse_body(body, kShortMembers));
+  TESSERA_ASSIGN_OR_RETURN(const json object, parse_body(body));
   TokenizeRequest request;
   BodyFields fields(object);
   fields.text("model", request.model);

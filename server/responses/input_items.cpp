@@ -67,7 +67,7 @@ class ItemReader {
     if (call.arguments.empty()) {
       call.arguments = "{}";
     }
-    if (!parse_body(call.arguments).ok()) {
+    if (!parse_object(call.arguments).ok()) {
       fields.refuse("arguments", "must be the text of a JSON object");
     }
     if (messages_.empty() || messages_.back().role != "assistant") {

@@ -272,7 +272,7 @@ Ordered repeated_fields(const json& object, const Ordered& ordered, const Respon
 
 absl::StatusOr<ResponsesRequest> parse_responses_request(std::string_view body) {
   constexpr std::string_view kOrdered[] = {"tools", "text"};
-  TESSERA_ASSIGN_OR_RETURN(const json object, parse_body(body, kOrdered));
+  TESSERA_ASSIGN_OR_RETURN(const json object, parse_body(body));
   Ordered ordered = Ordered::object();
   if (object.contains("tools") || object.contains("text")) {
     TESSERA_ASSIGN_OR_RETURN(ordered, ordered_members(body, kOrdered));

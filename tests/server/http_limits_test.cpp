@@ -57,6 +57,21 @@ TEST_F(HttpLimits, AnswersProbesWhenAllConnectionsAreBusy) {
   EXPECT_EQ(first.read_response().status, 200);
 }
 
+// A long body is read in longer pieces and with pauses.
+TEST_F(HttpLimits, ReadsALongBodyToItsLastByte) {
+  start_with_answers();
+  HttpClient client(port());
+  const std::string body = R"({"prompt":"x",)" + std::string(5'000'000, ' ') + "!";
+  ASSERT_TRUE(client.send(print_post("/v1/completions", body) +
+                          "GET /version HTTP/1.1\r\nHost: localhost\r\n\r\n"));
+  const auto refused = client.read_response();
+  EXPECT_EQ(refused.status, 400);
+  EXPECT_THAT(refused.body, HasSubstr("error at byte 5000015 of 5000015"));
+  EXPECT_EQ(client.read_response().status, 200);
+  EXPECT_EQ(client.post("/v1/completions", R"({"prompt":"a"})").status, 200);
+  EXPECT_EQ(fake.budget.used(), 0U);
+}
+
 TEST_F(HttpLimits, ChecksTheKeyBeforeItReadsABody) {
   start_with_answers({}, {.api_keys = ApiKeys({"secret"})});
   HttpClient client(port());
