@@ -91,6 +91,7 @@ std::vector<RankTrait> traits_of(const EngineOptions& options, const Transformer
                             options.max_sequences))},
       {"the KV presets, the floor and the ladder (kv, kv-also, kv-floor, kv-ladder)",
        hash_of(presets)},
+      {"the residual buffers (kv-residual)", options.kv_coded_residuals ? 1u : 0u},
       {"the prefix cache", options.prefix_cache ? 1u : 0u},
       {"the bytes of the KV cache (kv-memory)", static_cast<uint64_t>(options.kv_bytes)},
   };
@@ -116,6 +117,7 @@ KvCacheOptions kv_cache_options(const EngineOptions& options, const ModelConfig&
           .section_step = options.kv_section_step.has_value()
                               ? std::optional(options.kv_section_step->policy)
                               : std::nullopt,
+          .coded_residuals = options.kv_coded_residuals,
           .layers = model.layers,
           .kv_heads = model.kv_heads,
           .head_dim = model.head_dim,

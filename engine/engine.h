@@ -41,6 +41,9 @@ struct EngineOptions {
   // Bytes of pages, residual buffers and tables together, on each rank. 0: room for max_sequences
   // whole contexts.
   int64_t kv_bytes = 0;
+  // Residual buffers hold codes of 8 bits, for half of their memory. All presets and the ladder
+  // must have formats of codes.
+  bool kv_coded_residuals = false;
   bool kv_populate = false;  // take all of its memory at the start, not as pages are written
   // The communicator of the model, which is split over its ranks (see Engine). Null: one process
   // has the whole model. Not owned; outlives the engine.

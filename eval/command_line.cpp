@@ -95,6 +95,8 @@ void declare_how(CLI::App& app, EvalOptions& options) {
          },
          "kernels to use; default: the best of this machine")
       ->check(CLI::IsMember({"scalar", "avx2", "avx512", "avx512_fp16", "amx"}));
+  add_choice(app, "--residual", options.coded_residuals, {{"f16", false}, {"k8v8", true}},
+             "format of the residual buffers of presets whose formats are of codes [f16]");
   add_choice(app, "--weights", options.weights, weights, "format of the weights in memory [f32]");
   app.add_option("--threads", options.threads, "0: one for each core [0]")
       ->check(CLI::Range(0, 4096));

@@ -27,6 +27,7 @@ struct EvalOptions {
   std::filesystem::path json;
   std::filesystem::path csv;
   std::filesystem::path html;
+  bool coded_residuals = false;  // see ModelHostOptions
   std::filesystem::path resume;
 };
 

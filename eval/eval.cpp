@@ -60,7 +60,8 @@ absl::StatusOr<Contest> open_engines(const EvalOptions& options, const Tokenizer
                               .threads = options.threads,
                               .batch = options.batch,
                               .context = longest,
-                              .replay = std::min(section, context - longest)};
+                              .replay = std::min(section, context - longest),
+                              .coded_residuals = options.coded_residuals};
   Contest contest;
   TESSERA_ASSIGN_OR_RETURN(const ComputeDevice device, open_device(options.device, options.isa));
   TESSERA_ASSIGN_OR_RETURN(contest.host, ModelHost::load(host, *device.backend, device.stream));
@@ -95,7 +96,8 @@ absl::StatusOr<Contest> open_server(const EvalOptions& options, const std::vecto
 std::string journal_owner(const EvalOptions& options, const std::string& device) {
   const std::string model = std::filesystem::weakly_canonical(options.model).string();
   return absl::StrCat(model, ", ", options.url.empty() ? device : options.url, ", weights ",
-                      std::string(name(options.weights)));
+                      std::string(name(options.weights)),
+                      options.coded_residuals ? ", residual k8v8" : "");
 }
 
 Report head_of(const EvalOptions& options, const Contest& contest) {

@@ -58,6 +58,8 @@ struct Backend {
   bool (*serves_pages)(KvFormat format, int32_t head_dim) = nullptr;
   // True: `attention` reads selected tiles (SequenceSpan::selects), and ops keep key bounds.
   bool selects_tiles = false;
+  // True: ops serve residual buffers of codes (KvArenaShape::coded_residuals).
+  bool coded_residuals = false;
   // True: kv_score and kv_compress serve scorers with kWeighsOutput (kernels/kv/kv_scorers.h).
   bool weighs_output = false;
   // Records ops to be started together later (kernels/recording.h). Null: ops are called each time.

@@ -355,6 +355,11 @@ std::vector<SettingsField> engine_fields() {
                  "first part of these messages; llm-d's router expects kv@POD@MODEL",
                  TESSERA_AT(kv_events.topic)),
       floor_field(),
+      choice_field<bool>("kv-residual", {{"f16", false}, {"k8v8", true}},
+                         "format in which the newest tokens of a sequence, up to 64, wait for "
+                         "their group to close; k8v8 takes half of the memory, on a CPU, with "
+                         "presets and a ladder of codes, such as k8v4 or replay-31",
+                         TESSERA_AT(engine.kv_coded_residuals)),
       bytes_field("kv-memory", 0,
                   "size of the KV cache on each rank, with residual buffers and tables, such as "
                   "512MiB or 2GiB; 0: on a CPU room for --max-sequences of --context tokens, on a "

@@ -64,6 +64,10 @@ absl::StatusOr<std::unique_ptr<KvCache>> KvCache::create(const KvCacheOptions& o
         "KV cache: the backend ", backend.name,
         " reads all pages; read_share must be 1, so presets such as k8v4-quest have no kernels"));
   }
+  if (shape.coded_residuals && !backend.coded_residuals) {
+    return absl::InvalidArgumentError(absl::StrCat("KV cache: the backend ", backend.name,
+                                                   " has residual buffers of 16 bits only"));
+  }
   for (const KvSectionBlock& block : shape.section_blocks) {
     if (weighs_output(block.scorer) && !backend.weighs_output) {
       return absl::InvalidArgumentError(absl::StrCat("KV cache: the backend ", backend.name,

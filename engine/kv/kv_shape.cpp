@@ -88,6 +88,19 @@ absl::Status add_sections(const KvCacheOptions& options, KvArenaShape& shape) {
   return absl::OkStatus();
 }
 
+// A sequence's formats close from its residual buffer, so that must hold what they need.
+absl::Status check_residuals(const KvArenaShape& shape) {
+  for (const KvFormat format : shape.formats) {
+    if (shape.coded_residuals && !format.is_codes()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("KV cache: residual buffers of 8 bits serve formats of codes only, such as "
+                       "k8v4, and a preset or the ladder has ",
+                       name_of(format)));
+    }
+  }
+  return absl::OkStatus();
+}
+
 // The shape without its number of pages.
 absl::StatusOr<KvArenaShape> shape_without_pages(const KvCacheOptions& options) {
   KvArenaShape shape{.formats = {},
@@ -95,7 +108,8 @@ absl::StatusOr<KvArenaShape> shape_without_pages(const KvCacheOptions& options) 
                      .slots = options.slots,
                      .layers = options.layers,
                      .kv_heads = options.kv_heads,
-                     .context = options.context};
+                     .context = options.context,
+                     .coded_residuals = options.coded_residuals};
   std::vector<KvFormatUse> uses;
   bool all_replay = true;
   int32_t section = 0;  // the longest one
@@ -134,6 +148,7 @@ absl::StatusOr<KvArenaShape> shape_without_pages(const KvCacheOptions& options) 
       std::find(shape.formats.begin(), shape.formats.end(), kKvF32) != shape.formats.end()) {
     return absl::InvalidArgumentError("f32 cannot be combined with another format of the KV cache");
   }
+  TESSERA_RETURN_IF_ERROR(check_residuals(shape));
   if (options.prefix_cache) {
     add_prefix_blocks(options, shape, uses);
   }

@@ -24,6 +24,8 @@ struct KvCacheOptions {
   // A policy that replays: unlocked blocks of its format become compressed sections. It is the only
   // step of a ladder.
   std::optional<KvPolicy> section_step = std::nullopt;
+  // Residual buffers hold codes of 8 bits. All presets must store in formats of codes.
+  bool coded_residuals = false;
   int32_t layers = 0;
   int32_t kv_heads = 0;
   int32_t head_dim = 0;

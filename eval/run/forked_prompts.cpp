@@ -380,6 +380,7 @@ absl::StatusOr<std::unique_ptr<ForkedPrompts>> ForkedPrompts::create(const Parts
   const ModelConfig& config = parts.model->config();
   TESSERA_ASSIGN_OR_RETURN(std::unique_ptr<KvCache> kv,
                            KvCache::create({.preset = {"evaluated", parts.policy},
+                                            .coded_residuals = parts.coded_residuals,
                                             .layers = config.layers,
                                             .kv_heads = config.kv_heads,
                                             .head_dim = config.head_dim,

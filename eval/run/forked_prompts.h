@@ -28,6 +28,7 @@ class ForkedPrompts {
  public:
   struct Parts {
     KvPolicy policy;
+    bool coded_residuals = false;        // as KvCacheOptions has it
     std::shared_ptr<Transformer> model;  // loaded for the steps below
     int32_t step_tokens = 0;             // >= branches
     int32_t branches = 0;                // trials that run at once

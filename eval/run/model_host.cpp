@@ -51,6 +51,8 @@ absl::StatusOr<std::unique_ptr<Subject>> ModelHost::subject(const EvalPreset& pr
   options.max_sequences = options_.batch;
   options.context = options_.context + (preset.policy.replays() ? options_.replay : 0);
   options.kv = {"evaluated", preset.policy};
+  options.kv_coded_residuals =
+      options_.coded_residuals && preset.policy.high.is_codes() && preset.policy.low.is_codes();
   options.prefix_cache = false;  // policies skip shared blocks; here they must act on all
   absl::StatusOr<std::unique_ptr<Engine>> engine =
       Engine::create(options, share_transformer(transformer_), backend_, stream_);
@@ -64,6 +66,7 @@ absl::StatusOr<std::unique_ptr<Subject>> ModelHost::subject(const EvalPreset& pr
   };
   return make_forking_subject(make_engine_subject(preset.name, *std::move(engine), decode),
                               {.policy = preset.policy,
+                               .coded_residuals = options.kv_coded_residuals,
                                .model = transformer_,
                                .step_tokens = options.max_step_tokens,
                                .branches = options_.batch,

@@ -20,10 +20,11 @@ namespace tessera {
 struct ModelHostOptions {
   std::filesystem::path model;
   std::optional<WeightFormat> weights = WeightFormat::f32;  // none: as the checkpoint has them
-  int32_t threads = 0;  // 0: one for each core that this process may use
-  int32_t batch = 8;    // sequences that run at once
-  int32_t context = 0;  // tokens of the longest trial; 0: the model's context
-  int32_t replay = 0;   // tokens behind them, for presets that replay the last section
+  int32_t threads = 0;           // 0: one for each core that this process may use
+  int32_t batch = 8;             // sequences that run at once
+  int32_t context = 0;           // tokens of the longest trial; 0: the model's context
+  int32_t replay = 0;            // tokens behind them, for presets that replay the last section
+  bool coded_residuals = false;  // residual buffers of presets in formats of codes have 8 bits
 };
 
 // A model in memory, and engines around it, one for each KV preset. The backend outlives it.

@@ -20,6 +20,8 @@ void check_shape(const KvArenaShape& shape) {
     TESSERA_CHECK(is_supported(shape.formats[tier]), "a format without kernels");
     TESSERA_CHECK(shape.formats[tier] != kKvF32 || shape.formats.size() == 1,
                   "f32 beside other formats");
+    TESSERA_CHECK(!shape.coded_residuals || shape.formats[tier].is_codes(),
+                  "coded residual buffers beside a format that is not of codes");
     TESSERA_CHECK(shape.layout(tier).capacity > 0, "a page that holds no tile of a format");
   }
   TESSERA_CHECK(shape.prefix_block_tokens % kKvGroup == 0 &&

@@ -47,14 +47,18 @@ struct KvArenaShape {
   // Host bytes that the owner of the arena keeps for each prefix block; counted in total_bytes().
   int64_t prefix_block_host_bytes = 0;
   bool key_bounds = false;  // pages end with bounds of their keys (kernels/kv/key_bounds.h)
+  // Residual buffers hold codes of 8 bits in place of floats. All formats must be of codes.
+  bool coded_residuals = false;
 
   KvPageLayout layout(size_t tier) const {
     return KvPageLayout::fit(formats[tier], head_dim,
                              page_bytes - (key_bounds ? key_bound_bytes(head_dim) : 0));
   }
-  // f32 is never combined with other formats: every other format closes groups from their f16 form.
+  // f32 is never combined with other formats: every other format closes groups from their f16 form,
+  // or from that form's codes.
   KvPageLayout residual_layout() const {
-    return KvPageLayout::make(formats[0] == kKvF32 ? kKvF32 : kKvF16, head_dim, kKvGroup);
+    const KvFormat floats = formats[0] == kKvF32 ? kKvF32 : kKvF16;
+    return KvPageLayout::make(coded_residuals ? kKvK8V8 : floats, head_dim, kKvGroup);
   }
   // Closed tokens of the longest sequence.
   int32_t closed_tokens() const { return context / kKvGroup * kKvGroup; }

@@ -9,9 +9,9 @@
 
 namespace tessera {
 
-// KV group: tokens at positions [64 g, 64 g + 64). A query reads its own group unquantised and
-// every earlier group in its stored format. Results therefore do not depend on the division of a
-// sequence into steps.
+// KV group: tokens at positions [64 g, 64 g + 64). A query reads its own group as the residual
+// buffer has it, and every earlier group in its stored format. Results therefore do not depend on
+// the division of a sequence into steps.
 inline constexpr int32_t kKvGroup = 64;              // tokens
 inline constexpr int32_t kAttentionTile = kKvGroup;  // tokens of one step of the online softmax
 
@@ -308,8 +308,9 @@ struct KvTokenScore {
 // the positions.
 //
 // The open group (positions [64 * (n / 64), n) of a sequence of n tokens) is in the slot's residual
-// buffer, unquantised. A residual buffer is one page in residual_layout for each (slot, layer, KV
-// head), outside the arena. Tokens of closed groups are in the rows, or were dropped.
+// buffer: floats, or codes of 8 bits. A residual buffer is one page in residual_layout for each
+// (slot, layer, KV head), outside the arena. Tokens of closed groups are in the rows, or were
+// dropped.
 struct KvPagesView {
   std::byte* arena = nullptr;  // [pages, page_bytes], 128-byte aligned
   int64_t page_bytes = 0;
@@ -317,7 +318,8 @@ struct KvPagesView {
   const int32_t* tables = nullptr;      // [slots, layers, kv_heads, row_pages] page ids
   KvRow* rows = nullptr;                // [slots, layers, kv_heads]
   std::byte* residuals = nullptr;       // [slots, layers, kv_heads, residual_layout.page_bytes]
-  KvPageLayout residual_layout;         // f16, or f32 if the arena serves f32; capacity kKvGroup
+  // f16, f32 if the arena serves f32, or k8v8 (KvArenaShape::coded_residuals); capacity kKvGroup.
+  KvPageLayout residual_layout;
   // [slots, layers, kv_heads, row_token_scores]; null: no policy needs them.
   KvTokenScore* token_scores = nullptr;
   // Entries of one row of token_scores. High token i has entry i, and low token j has entry

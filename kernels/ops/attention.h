@@ -64,9 +64,10 @@ constexpr int64_t max_dense_groups(const StepLimits& limits) {
   return crossings + (limits.tokens - 2 * crossings) / kKvGroup;
 }
 
-// Dense (unquantised) groups. A query reads its own group unquantised. The group of a span's last
-// token is read from the slot's residual buffer. The span's earlier groups are read from scratch
-// memory, KvStoreArgs::dense: one page in residual_layout for each (sequence, such group, KV head).
+// Dense groups: those in the residual layout, in which a query reads its own group. The group of a
+// span's last token is read from the slot's residual buffer. The span's earlier groups are read
+// from scratch memory, KvStoreArgs::dense: one page in residual_layout for each (sequence, such
+// group, KV head).
 // Returns: number of groups of a span that are in scratch memory.
 constexpr int32_t dense_groups(const SequenceSpan& span) {
   return span.last_group() - span.closed_before();

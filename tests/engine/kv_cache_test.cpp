@@ -206,6 +206,35 @@ TEST_F(KvCacheTest, RefusesToSelectTilesOnABackendThatReadsAll) {
               testing::AllOf(HasSubstr("other"), HasSubstr("read_share must be 1")));
 }
 
+// A group of floats or of a sparse format closes from floats.
+TEST_F(KvCacheTest, RefusesCodedResidualBuffersBesideAFormatThatIsNotOfCodes) {
+  KvCacheOptions options = small_options();
+  options.coded_residuals = true;
+  options.preset = *find_kv_preset("k8v4");
+  EXPECT_TRUE(make(options).ok()) << make(options).status();
+  for (const char* const other : {"f16", "fp8", "s50"}) {
+    options.also = {*find_kv_preset(other)};
+    EXPECT_THAT(std::string(make(options).status().message()),
+                testing::AllOf(HasSubstr("residual buffers of 8 bits"), HasSubstr(other)));
+  }
+  options.also = {};
+  options.prefix_cache = true;
+  options.ladder = {kKvS50};
+  EXPECT_THAT(std::string(make(options).status().message()), HasSubstr("the ladder has s50"));
+}
+
+TEST_F(KvCacheTest, RefusesCodedResidualBuffersOnABackendWithoutThem) {
+  KvCacheOptions options = small_options();
+  options.coded_residuals = true;
+  options.preset = *find_kv_preset("k8v4");
+  Backend backend = cpu_backend(CpuIsa::scalar);
+  backend.name = "other";
+  backend.coded_residuals = false;
+  const auto refused = KvCache::create(options, backend, threads_.stream());
+  EXPECT_EQ(refused.status().message(),
+            "KV cache: the backend other has residual buffers of 16 bits only");
+}
+
 TEST_F(KvCacheTest, KeepsEveryPresetInPagesOfAGroup) {
   for (const KvPreset& preset : kv_presets()) {
     if (preset.policy.is_lossy()) {

@@ -24,6 +24,7 @@ struct Numbers {
   KvPreset kv;
   const char* architecture = "LlamaForCausalLM";
   void (*change)(ModelConfig&) = nullptr;
+  bool coded_residuals = false;
 };
 
 // Two layers have a window, which ends within a block of the prefix cache. One has none.
@@ -69,6 +70,7 @@ class PrefixHit : public testing::TestWithParam<Numbers> {
     options.max_sequences = 4;
     options.context = kContext;
     options.kv = GetParam().kv;
+    options.kv_coded_residuals = GetParam().coded_residuals;
     options.prefix_cache = cache;
     if (GetParam().kv.policy.selects()) {
       // Without the ladder's format, pages are as large as without a cache. They have bounds each.
@@ -191,6 +193,11 @@ Numbers selecting() {
   return numbers;
 }
 
+Numbers with_coded_residuals(Numbers numbers) {
+  numbers.coded_residuals = true;
+  return numbers;
+}
+
 Numbers windowed(const char* name, const char* preset) {
   Numbers numbers{name, *find_kv_preset(preset), "MinistralForCausalLM", give_layers_windows};
   numbers.kv.policy.newest = 0;  // windows allow no other number under sparse formats
@@ -206,6 +213,9 @@ INSTANTIATE_TEST_SUITE_P(
         Numbers{"k3v3r", *find_kv_preset("k3v3r")}, Numbers{"s50", *find_kv_preset("s50")},
         Numbers{"replayed_sections", short_sections(128)},
         Numbers{"replayed_sections_by_output", short_sections(128, "replay-50")}, selecting(),
+        with_coded_residuals({"k8v4_behind_codes", *find_kv_preset("k8v4")}),
+        with_coded_residuals({"replayed_sections_behind_codes", short_sections(128)}),
+        with_coded_residuals(windowed("k4v2_of_windows_behind_codes", "k4v2")),
         Numbers{"k8v4_of_qwen3", *find_kv_preset("k8v4"), "Qwen3ForCausalLM"},
         windowed("f16_of_windows_by_layer", "f16"), windowed("k8v4_of_windows_by_layer", "k8v4"),
         windowed("k4v2_of_windows_by_layer", "k4v2"), windowed("s50_of_windows_by_layer", "s50")),

@@ -32,6 +32,7 @@ struct AttentionShape {
   int32_t context = 0;
   int32_t history_high = 0;
   int32_t history_low = 0;
+  bool coded_residuals = false;
 
   int32_t query_heads() const { return kv_heads * gqa_ratio; }
   float scale() const { return 1.0f / std::sqrt(static_cast<float>(head_dim)); }
@@ -51,7 +52,7 @@ inline void PrintTo(const AttentionShape& shape, std::ostream* out) {
   *out << " head_dim " << shape.head_dim << " kv_heads " << shape.kv_heads << " group "
        << shape.gqa_ratio << " page_tokens " << shape.page_tokens << " window "
        << shape.sliding_window << " history " << shape.context << ": " << shape.history_high << ", "
-       << shape.history_low;
+       << shape.history_low << (shape.coded_residuals ? " coded residuals" : "");
 }
 
 // One part of a step: `count` further tokens of a sequence.
@@ -319,7 +320,8 @@ class AttentionSequences {
     for (int32_t i = first; i <= row; ++i) {
       const bool closed = i / kKvGroup < row / kKvGroup;
       const int64_t at = int64_t{i} * shape_.kv_heads + head;
-      seen.push_back(seen_as(closed ? shape_.high : kKvF32, token(keys_[sequence], at),
+      const KvFormat own = shape_.coded_residuals ? kKvK8V8 : kKvF32;
+      seen.push_back(seen_as(closed ? shape_.high : own, token(keys_[sequence], at),
                              token(values_[sequence], at), against));
     }
     return seen;
@@ -333,7 +335,8 @@ class AttentionSequences {
             .slots = static_cast<int32_t>(lengths_.size()),
             .layers = 2,
             .kv_heads = shape_.kv_heads,
-            .row_tokens = max.high + max.low + *std::max_element(lengths_.begin(), lengths_.end())};
+            .row_tokens = max.high + max.low + *std::max_element(lengths_.begin(), lengths_.end()),
+            .coded_residuals = shape_.coded_residuals};
   }
 
   // Slots are in reverse order, so that a slot never equals the index of its sequence by chance.

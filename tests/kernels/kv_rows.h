@@ -127,6 +127,7 @@ class KvRows {
     int32_t layers = 0;
     int32_t kv_heads = 0;
     int32_t row_tokens = 0;  // of both tiers together
+    bool coded_residuals = false;
   };
 
   explicit KvRows(const Shape& shape, std::mt19937& random) {
@@ -142,8 +143,10 @@ class KvRows {
       view_.layouts[i] = KvPageLayout::fit(shape.formats[i], shape.head_dim, page_bytes);
       min = std::min(min, view_.layouts[i].capacity);
     }
-    view_.residual_layout =
-        KvPageLayout::make(shape.formats[0] == kKvF32 ? kKvF32 : kKvF16, shape.head_dim, kKvGroup);
+    view_.residual_layout = KvPageLayout::make(shape.coded_residuals        ? kKvK8V8
+                                               : shape.formats[0] == kKvF32 ? kKvF32
+                                                                            : kKvF16,
+                                               shape.head_dim, kKvGroup);
     view_.row_pages = static_cast<int32_t>(div_ceil(shape.row_tokens, min)) + 1;
     view_.layers = shape.layers;
     view_.kv_heads = shape.kv_heads;

@@ -35,6 +35,7 @@ struct ScoreShape {
   // Not 0: queries behind the prompt count for its last `section` tokens. A chunk must end there.
   int32_t section = 0;
   bool section_alone = false;  // only the section has scores (KvPagesView::section_scores)
+  bool coded_residuals = false;
 };
 
 // One sequence in one layer. The scores of its tokens can be computed in any chunks.
@@ -45,6 +46,10 @@ class ScoredSequence {
     queries_ = random_floats(random, shape.tokens * query_cols(), 2.0f);
     keys_ = random_floats(random, shape.tokens * kv_cols());
     values_ = random_floats(random, shape.tokens * kv_cols());
+    if (shape.coded_residuals) {  // kv_store makes their codes from f16
+      for (float& x : keys_) x = to_f32(to_f16(x));
+      for (float& x : values_) x = to_f32(to_f16(x));
+    }
     residual_ = random_floats(random, shape.tokens * kResidual, 3.0f);
   }
 
@@ -182,7 +187,8 @@ class ScoredSequence {
                        .kv_heads = shape_.kv_heads,
                        .context = shape_.tokens,
                        .token_scores = true,
-                       .section_scores = shape_.section_alone ? shape_.section : 0};
+                       .section_scores = shape_.section_alone ? shape_.section : 0,
+                       .coded_residuals = shape_.coded_residuals};
     if (shape_.policy.has_low_tier()) {
       shape.formats.push_back(shape_.policy.low);
     }

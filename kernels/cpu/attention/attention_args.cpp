@@ -23,9 +23,10 @@ void check_selection(const AttentionArgs& args, const SequenceSpan& span) {
 void check_attention(const AttentionArgs& args) {
   const KvPagesView& pages = args.pages;
   check_layout(pages.residual_layout);
+  const KvFormat residual = pages.residual_layout.format;
   TESSERA_CHECK(
-      pages.residual_layout.format.is_floats() && pages.residual_layout.capacity == kKvGroup,
-      "attention: the open group is dense");
+      (residual.is_floats() || residual == kKvK8V8) && pages.residual_layout.capacity == kKvGroup,
+      "attention: the open group is of floats, or of codes of 8 bits");
   TESSERA_CHECK(args.query_heads > 0 && args.query_heads % pages.kv_heads == 0,
                 "attention: query heads are a multiple of KV heads");
   TESSERA_CHECK(args.queries.cols == int64_t{args.query_heads} * pages.head_dim &&
@@ -49,6 +50,8 @@ void check_attention(const AttentionArgs& args) {
     TESSERA_CHECK(span.context >= 0, "attention: a sequence's context");
     TESSERA_CHECK(args.sliding_window == 0 || span.tiers.high == span.tiers.low,
                   "attention: a sliding window needs rows of one tier");
+    TESSERA_CHECK(span.newest == 0 || residual.is_floats(),
+                  "attention: dense newest tokens need residual buffers of floats");
     TESSERA_CHECK(span.newest == 0 || args.sliding_window == 0,
                   "attention: dense newest tokens exclude a sliding window");
     TESSERA_CHECK(span.newest == 0 || span.count == 1 || span.context + span.count <= span.prompt,

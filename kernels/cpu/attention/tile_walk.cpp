@@ -44,7 +44,8 @@ int32_t TileWalk::tokens(int32_t tile) const {
 }
 
 bool TileWalk::any_floats(int32_t end) const {
-  return end == tiles() || high_.layout.format.is_floats() || low_.layout.format.is_floats();
+  return (end == tiles() && dense_.layout.format.is_floats()) || high_.layout.format.is_floats() ||
+         low_.layout.format.is_floats();
 }
 
 void TileWalk::find(int32_t tile, int32_t begin, int32_t end, KvTile& found) const {

@@ -37,7 +37,8 @@ class TileWalk {
   // Returns: false only if no tile in [first, end) is of codes (sparse; of floats). True may be
   // returned without such a tile.
   bool any_codes(int32_t first, int32_t end) const {
-    return any(first, end, [](KvFormat format) { return format.is_codes(); });
+    return (end == tiles() && dense_.layout.format.is_codes()) ||
+           any(first, end, [](KvFormat format) { return format.is_codes(); });
   }
   bool any_sparse(int32_t first, int32_t end) const {
     return any(first, end, [](KvFormat format) { return format.is_sparse(); });

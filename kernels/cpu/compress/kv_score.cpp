@@ -175,10 +175,11 @@ class RowScoring {
     std::fill_n(block_.zeros, block_.pairs * KvPageLayout::kKeyTile, 0.0f);
   }
 
-  // Loads the query forms that the row's tiles need. The dense tile always needs floats.
+  // Loads the query forms that the row's tiles need.
   void load(const Queries& queries, const RowScores& scores, const TileWalk& walk) {
     const SequenceSpan& span = args_.sequences[queries.sequence];
     block_.pairs = (queries.end - queries.begin) * heads_;
+    const bool floats = walk.any_floats(walk.tiles());
     const bool codes = walk.any_codes(0, walk.tiles());
     const bool sparse = walk.any_sparse(0, walk.tiles());
     for (int32_t pair = 0; pair < block_.pairs; ++pair) {
@@ -186,7 +187,9 @@ class RowScoring {
       const int64_t head = int64_t{queries.kv_head} * heads_ + pair % heads_;
       const float* query = args_.queries.row(row).data() + head * block_.head_dim;
       block_.query_rows[pair] = query;
-      kernels_.load_query(block_, pair, query, factor());
+      if (floats) {
+        kernels_.load_query(block_, pair, query, factor());
+      }
       if (sparse) {
         kernels_.load_query_tokens(block_, pair, query, factor());
       }

@@ -21,7 +21,8 @@ class Store {
       : ops_(ops),
         token_ops_(token_ops),
         args_(args),
-        residual_shape_(args.pages.residual_layout) {}
+        residual_shape_(args.pages.residual_layout),
+        staged_shape_(KvPageLayout::make(kKvF16, args.pages.head_dim, kTile)) {}
 
   // Stores one sequence's tokens of one KV head. Its dense groups begin at `dense_group` of the
   // step.
@@ -57,10 +58,41 @@ class Store {
     const int32_t begin = std::max(span.context, group * kKvGroup);
     const int32_t end = std::min(span.context + span.count, (group + 1) * kKvGroup);
     const int64_t column = int64_t{head} * args_.pages.head_dim;
-    for (int32_t position = begin; position < end; ++position) {
-      const int64_t from = span.first_row + position - span.context;
-      put_token(args_.keys.row(from).data() + column, args_.values.row(from).data() + column, page,
-                position % kKvGroup);
+    const auto each = [&](auto&& put_token) {
+      for (int32_t position = begin; position < end; ++position) {
+        const int64_t from = span.first_row + position - span.context;
+        put_token(args_.keys.row(from).data() + column, args_.values.row(from).data() + column,
+                  position % kKvGroup);
+      }
+    };
+    if (args_.pages.residual_layout.format.is_codes()) {
+      alignas(64) std::byte staged[kTile * kMaxHeadDim * 2 * sizeof(f16)];
+      each([&](const float* keys, const float* values, int32_t token) {
+        put_f16(staged_shape_.layout, keys, values, staged, token % kTile);
+        if (token % kTile == kTile - 1 || token == (end - 1) % kKvGroup) {
+          encode_staged(staged, begin % kKvGroup, token, page);
+        }
+      });
+      return;
+    }
+    each([&](const float* keys, const float* values, int32_t token) {
+      put_token(keys, values, page, token);
+    });
+  }
+
+  // Encodes the tokens of one tile that this step stores: [begin, last], or from the tile's start.
+  // `staged` has their f16 form.
+  void encode_staged(std::byte* staged, int32_t begin, int32_t last, std::byte* page) const {
+    const KvPageLayout& residual = args_.pages.residual_layout;
+    const int32_t tile = last / kTile;
+    if (begin <= tile * kTile && last % kTile == kTile - 1) {
+      ops_.encode_tile(dense_tile(staged_shape_.layout, staged, 0),
+                       code_tile(residual, page, tile));
+      return;
+    }
+    for (int32_t token = std::max(begin, tile * kTile); token <= last; ++token) {
+      token_ops_.demote(staged_shape_, {staged, token % kTile}, residual_shape_, {page, token},
+                        nullptr);
     }
   }
 
@@ -70,22 +102,26 @@ class Store {
       encode_token(residual, keys, values, page, token);
       return;
     }
-    f16 halves[kMaxHeadDim];
-    ops_.to_stored_f16(keys, residual.head_dim, halves);
-    const DenseTile tile = dense_tile(page, token / kTile);
-    auto* channel = const_cast<f16*>(tile.keys) + token % kTile;
-    for (int32_t c = 0; c < residual.head_dim; ++c, channel += kTile) {
-      *channel = halves[c];
-    }
-    ops_.to_stored_f16(values, residual.head_dim,
-                       const_cast<f16*>(tile.values) + token % kTile * residual.head_dim);
+    put_f16(residual, keys, values, page, token);
   }
 
-  DenseTile dense_tile(const std::byte* page, int64_t tile) const {
-    const KvPageLayout& residual = args_.pages.residual_layout;
-    return {.keys = reinterpret_cast<const f16*>(page + residual.keys_offset(tile)),
-            .values = reinterpret_cast<const f16*>(page + residual.values_offset(tile)),
-            .head_dim = residual.head_dim};
+  void put_f16(const KvPageLayout& layout, const float* keys, const float* values, std::byte* page,
+               int32_t token) const {
+    f16 halves[kMaxHeadDim];
+    ops_.to_stored_f16(keys, layout.head_dim, halves);
+    const DenseTile tile = dense_tile(layout, page, token / kTile);
+    auto* channel = const_cast<f16*>(tile.keys) + token % kTile;
+    for (int32_t c = 0; c < layout.head_dim; ++c, channel += kTile) {
+      *channel = halves[c];
+    }
+    ops_.to_stored_f16(values, layout.head_dim,
+                       const_cast<f16*>(tile.values) + token % kTile * layout.head_dim);
+  }
+
+  static DenseTile dense_tile(const KvPageLayout& layout, const std::byte* page, int64_t tile) {
+    return {.keys = reinterpret_cast<const f16*>(page + layout.keys_offset(tile)),
+            .values = reinterpret_cast<const f16*>(page + layout.values_offset(tile)),
+            .head_dim = layout.head_dim};
   }
 
   // Appends a full dense group to the row's high tier.
@@ -96,14 +132,17 @@ class Store {
                   "kv_store: more tokens than a row of pages holds");
     const TileShape shape(layout);
     const bool aligned = stored % kTile == 0;
+    const KvPageLayout& residual = args_.pages.residual_layout;
     for (int32_t tile = 0; tile < kKvGroup / kTile; ++tile, stored += kTile) {
       if (layout.format.is_sparse()) {
-        close_sparse(layout, row, stored, dense_tile(group, tile));
-      } else if (layout.format == args_.pages.residual_layout.format) {
+        close_sparse(layout, row, stored, dense_tile(residual, group, tile));
+      } else if (layout.format == residual.format && residual.format.is_floats()) {
         close_floats(layout, row, stored, group, tile);
-      } else if (aligned && layout.format.is_codes() && !layout.format.rotated) {
-        ops_.encode_tile(dense_tile(group, tile), code_tile(layout, page_of(layout, row, stored),
-                                                            stored % layout.capacity / kTile));
+      } else if (aligned && residual.format == kKvF16 && layout.format.is_codes() &&
+                 !layout.format.rotated) {
+        ops_.encode_tile(
+            dense_tile(residual, group, tile),
+            code_tile(layout, page_of(layout, row, stored), stored % layout.capacity / kTile));
       } else {
         close_tokens(shape, row, stored, group, tile);
       }
@@ -166,8 +205,9 @@ class Store {
     }
   }
 
-  // For rotated formats, for fp8, and for rows in which a policy left a number of tokens that is
-  // not whole tiles.
+  // For rotated formats, for fp8, for residual buffers of codes, and for rows in which a policy
+  // left a number of tokens that is not whole tiles. Codes that are encoded again in their own
+  // format stay as they are.
   void close_tokens(const TileShape& shape, int64_t row, int32_t place, std::byte* group,
                     int32_t tile) const {
     for (int32_t i = 0; i < kTile; ++i, ++place) {
@@ -187,6 +227,7 @@ class Store {
   const TokenOps& token_ops_;
   const KvStoreArgs& args_;
   const TileShape residual_shape_;
+  const TileShape staged_shape_;  // a tile of f16, on its way to a residual buffer of codes
 };
 
 void check(const KvStoreArgs& args) {
