@@ -7,6 +7,8 @@
 #   tests/run.sh --all    also every test under ASan and UBSan, and under TSan all but comparisons whose
 #                         threads other tests run (without the server), the long tests, real clients,
 #                         the browser, every CUDA architecture, each parser fuzzed for 20 seconds
+#   tests/run.sh --all PART...  some parts of --all, which takes hours on two cores: asan-ubsan tsan
+#                         cuda fuzz release live clang-tidy
 # It ends with the CPU minutes of each part.
 set -eu
 cd "$(dirname "$0")/.."
@@ -15,8 +17,15 @@ mode=""
 case "${1:-}" in
   "") ;;
   --all | --quick) mode=${1#--} ;;
-  *) sed -n '2,11s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+  *) sed -n '2,13s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
 esac
+parts="asan-ubsan tsan cuda fuzz release live clang-tidy"
+[ $# -gt 0 ] && shift
+for one; do
+  [ "$mode" = all ] && case " $parts " in *" $one "*) continue ;; esac
+  echo "no part '$one'; --all has the parts $parts" >&2
+  exit 2
+done
 
 jobs=$(nproc)
 minutes=$(mktemp)
@@ -96,6 +105,33 @@ unit_tests_of_changes() {
   xargs -P "$jobs" -L 1 sh -c '"build/release/bin/$0" --gtest_brief=1 --gtest_filter="$1"' <"$minutes.tests"
 }
 
+part_of_all() {
+  case "$1" in
+    asan-ubsan)
+      part "asan-ubsan build" build asan-ubsan
+      part "asan-ubsan tests" ctest --preset asan-ubsan -j "$jobs" -LE long
+      ;;
+    tsan)
+      part "tsan build" build tsan
+      part "tsan tests" ctest --preset tsan -j "$jobs" -LE long -E "$left_out_of_tsan"
+      ;;
+    cuda) part "cuda, every architecture" cuda "80-real;90a-real;90-virtual" ;;
+    fuzz)
+      part fuzz sh tests/fuzz/run.sh 20
+      part "attacks under ASan" attacks_under_asan
+      ;;
+    release)
+      part "release build" build release
+      part "release tests" ctest --preset release -j "$jobs"
+      ;;
+    live)
+      part "live tokenizers" skips_unreached sh tests/models/text/live_tokenizers.sh
+      part "live architectures" skips_unreached sh tests/models/live_architectures.sh
+      ;;
+    clang-tidy) part clang-tidy skips sh tests/clang_tidy.sh --changed ;;
+  esac
+}
+
 part packages sh deploy/dependencies.sh "$([ "$mode" != all ] || echo all-)tests"
 part xgrammar skips_unreached sh deploy/xgrammar.sh
 case "$mode" in
@@ -107,18 +143,8 @@ case "$mode" in
     part clang-tidy skips sh tests/clang_tidy.sh --changed 2
     ;;
   all)
-    part "asan-ubsan build" build asan-ubsan
-    part "asan-ubsan tests" ctest --preset asan-ubsan -j "$jobs" -LE long
-    part "tsan build" build tsan
-    part "tsan tests" ctest --preset tsan -j "$jobs" -LE long -E "$left_out_of_tsan"
-    part "cuda, every architecture" cuda "80-real;90a-real;90-virtual"
-    part fuzz sh tests/fuzz/run.sh 20
-    part "attacks under ASan" attacks_under_asan
-    part "release build" build release
-    part "release tests" ctest --preset release -j "$jobs"
-    part "live tokenizers" skips_unreached sh tests/models/text/live_tokenizers.sh
-    part "live architectures" skips_unreached sh tests/models/live_architectures.sh
-    part clang-tidy skips sh tests/clang_tidy.sh --changed
+    [ $# -gt 0 ] || set -- $parts
+    for one; do part_of_all "$one"; done
     ;;
   *)
     part "asan build" build asan --target sanitized_tests
