@@ -84,7 +84,8 @@ class ItemReader {
     if (fields.find("summary") != nullptr && thought.empty()) {
       read_parts(fields, "summary", {"summary_text"}, thought);
     }
-    if (const json* secret = fields.find("encrypted_content"); secret && *secret != "") {
+    if (const json* secret = fields.find("encrypted_content");
+        secret && *secret != json(std::string())) {
       fields.refuse("encrypted_content", "is of another server: this one sends thoughts as text");
     }
     if (!only_thoughts()) {

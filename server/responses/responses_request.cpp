@@ -242,9 +242,9 @@ void read_limits(BodyFields& fields, GenerateRequest& out) {
 
 // Fields that an answer repeats: as they were sent, or their defaults.
 Ordered repeated_fields(const json& object, const Ordered& ordered, const ResponsesRequest& made) {
-  const auto sent = [&](const char* name, json otherwise) -> Ordered {
+  const auto sent = [&](const char* name, const json& otherwise) -> Ordered {
     const auto at = object.find(name);
-    return Ordered(at == object.end() || at->is_null() ? std::move(otherwise) : *at);
+    return Ordered(at == object.end() || at->is_null() ? otherwise : *at);
   };
   const SamplingParams& sampling = made.completion.each.sampling;
   return {{"instructions", sent("instructions", nullptr)},

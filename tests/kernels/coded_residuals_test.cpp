@@ -207,9 +207,8 @@ TEST_P(CodedResiduals, GiveTheSameBitsForAnyChunksAndAnyBatch) {
 
 TEST_P(CodedResiduals, AreScoredAsTheyAreRead) {
   ThreadPool pool(2);
-  const Device device{.name = std::string(name(GetParam())),
-                      .backend = &backend(),
-                      .stream = pool.stream()};
+  const Device device{
+      .name = std::string(name(GetParam())), .backend = &backend(), .stream = pool.stream()};
   uint32_t seed = 400;
   for (const KvFormat format : {kKvK8V8, kKvK8V4, kKvK4V2R}) {
     for (const KvScorer scorer : {KvScorer::sum, KvScorer::replay}) {
