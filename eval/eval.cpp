@@ -68,7 +68,8 @@ absl::StatusOr<Contest> open_engines(const EvalOptions& options, const Tokenizer
   for (const EvalPreset& preset : presets) {
     TESSERA_ASSIGN_OR_RETURN(contest.subjects.emplace_back(),
                              contest.host->subject(preset, tokenizer));
-    contest.descriptions.emplace_back(describe(preset.policy));
+    const bool coded = options.coded_residuals && stores_codes(preset.policy);
+    contest.descriptions.push_back(describe(preset.policy) + (coded ? ", residual=k8v8" : ""));
   }
   return contest;
 }

@@ -15,6 +15,11 @@ struct EvalPreset {
   KvPolicy policy;
 };
 
+// Returns: true if all of its formats are of codes, so that residual buffers may be.
+inline bool stores_codes(const KvPolicy& policy) {
+  return policy.high.is_codes() && policy.low.is_codes();
+}
+
 // Reference of all comparisons.
 inline constexpr std::string_view kReferencePreset = "f16";
 

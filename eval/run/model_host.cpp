@@ -51,8 +51,7 @@ absl::StatusOr<std::unique_ptr<Subject>> ModelHost::subject(const EvalPreset& pr
   options.max_sequences = options_.batch;
   options.context = options_.context + (preset.policy.replays() ? options_.replay : 0);
   options.kv = {"evaluated", preset.policy};
-  options.kv_coded_residuals =
-      options_.coded_residuals && preset.policy.high.is_codes() && preset.policy.low.is_codes();
+  options.kv_coded_residuals = options_.coded_residuals && stores_codes(preset.policy);
   options.prefix_cache = false;  // policies skip shared blocks; here they must act on all
   absl::StatusOr<std::unique_ptr<Engine>> engine =
       Engine::create(options, share_transformer(transformer_), backend_, stream_);

@@ -84,6 +84,25 @@ TEST(EvalCommandLine, ReadsASplitAndNamesTheValuesOfAWrongOne) {
               AllOf(HasSubstr("--split"), HasSubstr("some"), HasSubstr("tuning")));
 }
 
+TEST(EvalCommandLine, ReadsTheFormatOfResidualBuffers) {
+  const char* const arguments[] = {"tessera-eval", "--model", "m", "--residual", "k8v8"};
+  const auto command = parse_eval_command(std::size(arguments), arguments);
+  ASSERT_TRUE(command.ok()) << command.status();
+  EXPECT_TRUE(command->options.coded_residuals);
+  EXPECT_THAT(std::string(refusal({"--model", "m", "--residual", "k4v4"}).message()),
+              AllOf(HasSubstr("--residual"), HasSubstr("k8v8")));
+}
+
+TEST(KvPresets, HaveCodedResidualBuffersIfAllTheirFormatsAreOfCodes) {
+  const auto presets = find_eval_presets("k8v4,leankv,replay-31,fp8,s50,h2o@paper");
+  ASSERT_TRUE(presets.ok()) << presets.status();
+  std::vector<std::string> coded;
+  for (const EvalPreset& preset : *presets) {
+    if (stores_codes(preset.policy)) coded.push_back(preset.name);
+  }
+  EXPECT_THAT(coded, ElementsAre("k8v4", "leankv", "replay-31"));
+}
+
 TEST(EvalCommandLine, HelpIsPrintableToItsLastOption) {
   const char* const arguments[] = {"tessera-eval", "--help"};
   const auto command = parse_eval_command(std::size(arguments), arguments);
