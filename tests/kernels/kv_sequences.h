@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "kernels/cpu/backend.h"
@@ -23,6 +24,22 @@ inline const std::vector<KvFormat>& named_formats() {
       kKvK3V2R, kKvS50,  kKvS70,  kKvS50K8V4, kKvS70K8V8, kKvS70K4V4, kKeysAlone, kValuesAlone};
   return kFormats;
 }
+
+// Memory for dense groups, aligned as ops need it.
+class DenseGroups {
+ public:
+  explicit DenseGroups(int64_t bytes)
+      : bytes_(static_cast<size_t>(bytes)), lines_((bytes_ + sizeof(Line) - 1) / sizeof(Line)) {}
+  std::byte* data() { return lines_.empty() ? nullptr : lines_.data()->bytes; }
+  std::span<std::byte> bytes() { return {data(), bytes_}; }
+
+ private:
+  struct alignas(64) Line {
+    std::byte bytes[64];
+  };
+  size_t bytes_;
+  std::vector<Line> lines_;
+};
 
 // A span of one sequence's next tokens. keys, values: [count, kv_heads * head_dim], not owned.
 struct KvChunk {
@@ -55,15 +72,14 @@ inline void store_step(const Device& device, KvArena& arena, const std::vector<K
     values.insert(values.end(), chunk.values, chunk.values + chunk.count * cols);
   }
   const int64_t rows = std::ssize(keys) / cols;
-  std::vector<std::byte> dense(
-      static_cast<size_t>(groups * pages.kv_heads * pages.residual_layout.page_bytes));
+  DenseGroups dense(groups * pages.kv_heads * pages.residual_layout.page_bytes);
   backend.kv_resize({.pool = arena.pool(), .released = {}, .grown = grown}, device.stream);
   backend.kv_store({.keys = {keys.data(), rows, cols, cols},
                     .values = {values.data(), rows, cols, cols},
                     .sequences = spans,
                     .pages = pages,
                     .layer = layer,
-                    .dense = dense},
+                    .dense = dense.bytes()},
                    device.stream);
   device.wait(device.stream);
 }

@@ -224,7 +224,7 @@ class ScoredSequence {
                       values_.data() + context * kv_cols(), tiers()});
     store_step(device, **arena_, chunks, 0);
     // The dense groups of store_step are freed by now, so they are assembled again.
-    std::vector<std::byte> dense = dense_of(spans.back());
+    DenseGroups dense = dense_of(spans.back());
     const int32_t tokens = shape_.others + count;
     const auto sequences = static_cast<int32_t>(std::ssize(spans));
     const std::vector<float> queries = step_rows(queries_, query_cols(), context, count);
@@ -246,7 +246,7 @@ class ScoredSequence {
                        .pages = (*arena_)->view(),
                        .query_heads = query_heads,
                        .scale = scale(),
-                       .dense = dense,
+                       .dense = dense.bytes(),
                        .out = {out.data(), tokens, query_cols(), query_cols()},
                        .log_sums = log_sum_rows,
                        .scorings = scorings,
@@ -269,7 +269,7 @@ class ScoredSequence {
                       .pages = (*arena_)->view(),
                       .query_heads = query_heads,
                       .scale = scale(),
-                      .dense = dense,
+                      .dense = dense.bytes(),
                       .scratch = score_scratch},
                      device.stream);
     device.wait(device.stream);
@@ -289,10 +289,9 @@ class ScoredSequence {
   }
 
   // Returns: the groups of a span that close before its last one, as kv_store leaves them.
-  std::vector<std::byte> dense_of(const SequenceSpan& span) const {
+  DenseGroups dense_of(const SequenceSpan& span) const {
     const KvPageLayout& layout = (*arena_)->view().residual_layout;
-    std::vector<std::byte> dense(
-        static_cast<size_t>(dense_groups(span) * shape_.kv_heads * layout.page_bytes));
+    DenseGroups dense(dense_groups(span) * shape_.kv_heads * layout.page_bytes);
     for (int32_t group = span.closed_before(); group < span.last_group(); ++group) {
       for (int32_t head = 0; head < shape_.kv_heads; ++head) {
         std::byte* page = dense.data() + ((group - span.closed_before()) * shape_.kv_heads + head) *

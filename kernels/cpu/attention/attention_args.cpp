@@ -27,6 +27,9 @@ void check_attention(const AttentionArgs& args) {
   TESSERA_CHECK(
       (residual.is_floats() || residual == kKvK8V8) && pages.residual_layout.capacity == kKvGroup,
       "attention: the open group is of floats, or of codes of 8 bits");
+  TESSERA_CHECK(residual.is_floats() ||
+                    reinterpret_cast<uintptr_t>(args.dense.data()) % KvPageLayout::kLineBytes == 0,
+                "attention: dense groups of codes begin at a line");
   TESSERA_CHECK(args.query_heads > 0 && args.query_heads % pages.kv_heads == 0,
                 "attention: query heads are a multiple of KV heads");
   TESSERA_CHECK(args.queries.cols == int64_t{args.query_heads} * pages.head_dim &&

@@ -33,7 +33,8 @@ class Fields(unittest.TestCase):
     def test_stop_ids_are_bounded(self):
         body = {"prompt": PROMPT, "max_tokens": 1, "n": 60}
         self.refused(body | {"stop_token_ids": [5] * of(1_000_000, 2_000_000)}, "stop_token_ids")
-        self.refused(body | {"stop_token_ids": [5] * 4_100_000}, None)  # while it is parsed
+        self.refused(body | {"stop_token_ids": [5] * 4_100_000}, "stop_token_ids")  # before it is parsed
+        self.refused(body | {"prompt": [5] * 4_100_000}, None)  # while it is parsed
 
     def test_biases_are_bounded_and_have_one_spelling(self):
         many = {"0" * (i // 4096) + str(i % 4096): 1 for i in range(50_000)}
