@@ -2,7 +2,6 @@
 #include <gtest/gtest.h>
 
 #include <bit>
-#include <cstring>
 
 #include "kernels/cpu/pages/page_codec.h"
 #include "tests/kernels/attention_expectations.h"
@@ -45,15 +44,6 @@ KvArenaShape arena_of(KvFormat format, int32_t head_dim, bool coded) {
                      .coded_residuals = coded};
   shape.pages = static_cast<int32_t>(shape.rows()) * shape.row_pages();
   return shape;
-}
-
-// All pages and residual buffers begin as NaN: old content must not show.
-std::unique_ptr<KvArena> make_arena_of_nan(const KvArenaShape& shape) {
-  auto arena = KvArena::make(shape);
-  std::memset(arena->view().arena, 0xff, static_cast<size_t>(shape.arena_bytes()));
-  std::memset(arena->view().residuals, 0xff,
-              static_cast<size_t>(shape.slots * shape.slot_residual_bytes()));
-  return arena;
 }
 
 struct RandomTokens {

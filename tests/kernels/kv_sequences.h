@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstring>
 #include <memory>
 #include <span>
 #include <vector>
@@ -23,6 +24,16 @@ inline const std::vector<KvFormat>& named_formats() {
       kKvK4V1,  kKvK4V8, kKvK2V4, kKvK6V4R,   kKvK4V4R,   kKvK4V2R,   kKvK4V3R,   kKvK3V3R,
       kKvK3V2R, kKvS50,  kKvS70,  kKvS50K8V4, kKvS70K8V8, kKvS70K4V4, kKeysAlone, kValuesAlone};
   return kFormats;
+}
+
+// Returns: an arena whose pages and residual buffers begin as NaN in every word: old content must
+// not show.
+inline std::unique_ptr<KvArena> make_arena_of_nan(const KvArenaShape& shape) {
+  auto arena = KvArena::make(shape);
+  std::memset(arena->view().arena, 0xff, static_cast<size_t>(shape.arena_bytes()));
+  std::memset(arena->view().residuals, 0xff,
+              static_cast<size_t>(shape.slots * shape.slot_residual_bytes()));
+  return arena;
 }
 
 // Memory for dense groups, aligned as ops need it.

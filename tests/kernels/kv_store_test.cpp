@@ -25,13 +25,6 @@ KvArenaShape shape_of(KvFormat format, int32_t head_dim, int32_t context, int32_
   return shape;
 }
 
-// Pages begin as NaN in every word: old content of a page must not show.
-std::unique_ptr<KvArena> make_arena(const KvArenaShape& shape) {
-  auto arena = KvArena::make(shape);
-  std::memset(arena->view().arena, 0xff, static_cast<size_t>(shape.arena_bytes()));
-  return arena;
-}
-
 class KvStore : public testing::TestWithParam<CpuIsa> {
  protected:
   const Backend& backend() const { return cpu_backend(GetParam()); }
@@ -148,7 +141,7 @@ TEST_P(KvStore, WritesTheGoldenBytesOfEveryFormat) {
   constexpr int32_t kHeadDim = 8;
   for (const Golden& golden : kGolden) {
     SCOPED_TRACE(name_of(golden.format));
-    const auto arena = make_arena(shape_of(golden.format, kHeadDim, 64, 64));
+    const auto arena = make_arena_of_nan(shape_of(golden.format, kHeadDim, 64, 64));
     std::vector<float> keys(64 * 2 * kHeadDim);
     std::vector<float> values(keys.size());
     for (int32_t t = 0; t < 64; ++t) {
@@ -195,7 +188,7 @@ TEST_P(KvStore, WritesTheSameBytesAsScalar) {
       keys[static_cast<size_t>(2 * head_dim + 3)] = 0.0f;
       std::vector<std::byte> bytes[2];
       for (int i = 0; i < 2; ++i) {
-        const auto arena = make_arena(shape_of(format, head_dim, 200, 32));
+        const auto arena = make_arena_of_nan(shape_of(format, head_dim, 200, 32));
         store_step(i == 0 ? cpu_backend(CpuIsa::scalar) : backend(), pool_, *arena,
                    {{2, 0, 200, keys.data(), values.data(), {}},
                     {0, 0, 70, values.data(), keys.data(), {}}},
@@ -223,9 +216,9 @@ TEST_P(KvStore, WritesTheSameBytesHoweverTheTokensAreCut) {
       constexpr int32_t kLength = 333;
       const std::vector<float> keys = random_floats(random, kLength * 2 * kHeadDim);
       const std::vector<float> values = random_floats(random, kLength * 2 * kHeadDim);
-      const auto whole = make_arena(shape_of(format, kHeadDim, kLength, page_tokens));
+      const auto whole = make_arena_of_nan(shape_of(format, kHeadDim, kLength, page_tokens));
       store_step(backend(), pool_, *whole, {{0, 0, kLength, keys.data(), values.data(), {}}}, 0);
-      const auto cut = make_arena(shape_of(format, kHeadDim, kLength, page_tokens));
+      const auto cut = make_arena_of_nan(shape_of(format, kHeadDim, kLength, page_tokens));
       // Two slots take the same tokens in different steps.
       int32_t done[2] = {0, 0};
       while (done[0] < kLength || done[1] < kLength) {
@@ -261,7 +254,7 @@ TEST_P(KvStore, AppendsBehindANumberOfTokensThatIsNotWholeTiles) {
   const std::vector<float> values = random_floats(random, 128 * 2 * kHeadDim);
   for (const KvFormat format : named_formats()) {
     SCOPED_TRACE(name_of(format));
-    const auto arena = make_arena(shape_of(format, kHeadDim, 256, 48));
+    const auto arena = make_arena_of_nan(shape_of(format, kHeadDim, 256, 48));
     store_step(backend(), pool_, *arena, {{0, 0, 64, keys.data(), values.data(), {}}}, 0);
     const KvPagesView pages = arena->view();
     pages.rows[0].high = 37;
@@ -369,7 +362,7 @@ TEST(KeyBounds, OfAForkAreThoseOfItsOwnTokens) {
   KvArenaShape shape = shape_of(kKvK8V4, 64, 400, 128);
   shape.page_bytes += key_bound_bytes(shape.head_dim);
   shape.key_bounds = true;
-  const auto arena = make_arena(shape);
+  const auto arena = make_arena_of_nan(shape);
   ThreadPool pool(1);
   const Backend& backend = cpu_backend(CpuIsa::scalar);
   std::mt19937 random(5);
