@@ -55,6 +55,11 @@ std::vector<KvFormat> ladder_of(const EngineOptions& options, const ModelConfig&
   return serves ? std::vector<KvFormat>{kKvK4V2R} : std::vector<KvFormat>{};
 }
 
+const std::vector<HeadProfile>& profiles_of(const EngineOptions& options,
+                                            const ModelConfig& model) {
+  return options.kv_head_profiles.has_value() ? *options.kv_head_profiles : model.head_profiles;
+}
+
 uint64_t hash_of(std::string_view text) {
   return std::hash<std::string_view>()(text);
 }
@@ -79,6 +84,10 @@ std::vector<RankTrait> traits_of(const EngineOptions& options, const Transformer
   if (options.kv_section_step.has_value()) {
     add(*options.kv_section_step);
   }
+  std::string profiles;
+  for (const HeadProfile& profile : profiles_of(options, config)) {
+    absl::StrAppend(&profiles, profile.place, " ", profile.weight, " ");
+  }
   return {
       {"the instruction set (isa)", hash_of(absl::StrCat(backend.name, " ", backend.isa))},
       {"the model", hash_of(absl::StrCat(config.architecture, " ", config.vocab, " ", config.hidden,
@@ -91,6 +100,7 @@ std::vector<RankTrait> traits_of(const EngineOptions& options, const Transformer
                             options.max_sequences))},
       {"the KV presets, the floor and the ladder (kv, kv-also, kv-floor, kv-ladder)",
        hash_of(presets)},
+      {"the profile of its heads", hash_of(profiles)},
       {"the residual buffers (kv-residual)", options.kv_coded_residuals ? 1u : 0u},
       {"the prefix cache", options.prefix_cache ? 1u : 0u},
       {"the bytes of the KV cache (kv-memory)", static_cast<uint64_t>(options.kv_bytes)},
@@ -123,6 +133,7 @@ KvCacheOptions kv_cache_options(const EngineOptions& options, const ModelConfig&
           .head_dim = model.head_dim,
           .query_heads = model.heads,
           .sliding_window = model.sliding_window,
+          .head_profiles = profiles_of(options, model),
           .slots = options.max_sequences,
           .context = options.context,
           .bytes = options.kv_bytes,

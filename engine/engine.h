@@ -44,6 +44,8 @@ struct EngineOptions {
   // Residual buffers hold codes of 8 bits, for half of their memory. All presets and the ladder
   // must have formats of codes.
   bool kv_coded_residuals = false;
+  // Profile of the whole model's KV heads, [layers, kv_heads]. No value: that of its config.
+  std::optional<std::vector<HeadProfile>> kv_head_profiles = std::nullopt;
   bool kv_populate = false;  // take all of its memory at the start, not as pages are written
   // The communicator of the model, which is split over its ranks (see Engine). Null: one process
   // has the whole model. Not owned; outlives the engine.

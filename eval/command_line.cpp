@@ -107,12 +107,30 @@ void declare_how(CLI::App& app, EvalOptions& options) {
   app.add_option("--json", options.json, "write everything as JSON")->type_name("FILE");
   app.add_option("--csv", options.csv, "write scores as CSV")->type_name("FILE");
   app.add_option("--html", options.html, "write a report with plots")->type_name("FILE");
+  app.add_flag(
+      "--profile", options.profile,
+      "measure what the model loses by each KV head that keeps the newest tokens only, and "
+      "write it beside the checkpoint, for presets such as duoattention");
   app.add_option("--resume", options.resume,
                  "keep what was computed in this file, and go on from it")
       ->type_name("FILE");
 }
 
+// Heads are profiled with questions that come later, about contexts of tuning data.
+void choose_profiling_tasks(const CLI::App& app, TaskOptions& tasks) {
+  if (app.count("--tasks") == 0) tasks.tasks = "materials-later";
+  if (app.count("--split") == 0) tasks.split = Split::tuning;
+  if (tasks.lengths.empty()) tasks.lengths = {1024};
+  if (tasks.samples == 0) tasks.samples = 4;
+  if (tasks.questions == 0) tasks.questions = 8;
+}
+
 absl::Status check(const EvalOptions& options) {
+  if (options.profile && !options.url.empty()) {
+    return absl::InvalidArgumentError(
+        "--profile compares distributions inside the model, which the server of --url does not "
+        "give");
+  }
   if (options.device != "cpu" && options.device != "cuda") {
     return absl::UnimplementedError(absl::StrCat("--device: there is no device '", options.device,
                                                  "'; there are cpu and cuda"));
@@ -142,6 +160,9 @@ absl::StatusOr<EvalCommand> parse_eval_command(int argc, const char* const* argv
     return command;
   } catch (const CLI::ParseError& error) {
     return absl::InvalidArgumentError(absl::StrCat(error.what(), " (see --help)"));
+  }
+  if (command.options.profile) {
+    choose_profiling_tasks(app, command.options.tasks);
   }
   if (const absl::Status status = check(command.options); !status.ok()) {
     return status;

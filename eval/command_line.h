@@ -29,6 +29,7 @@ struct EvalOptions {
   std::filesystem::path html;
   bool coded_residuals = false;  // see ModelHostOptions
   std::filesystem::path resume;
+  bool profile = false;  // measures the model's KV heads instead (eval/profiling.h)
 };
 
 struct EvalCommand {

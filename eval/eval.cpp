@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>
 #include <ctime>
-#include <fstream>
 #include <utility>
 #include <vector>
 
@@ -29,19 +28,6 @@ struct Contest {
   std::vector<std::unique_ptr<Subject>> subjects;
   std::vector<std::string> descriptions;
 };
-
-size_t longest_trial(const std::vector<Task>& tasks) {
-  size_t longest = 0;
-  for (const Task& task : tasks) {
-    for (const Item& item : task.items) {
-      for (const Trial& trial : item.trials) {
-        // Measuring a prompt's pages takes two more tokens.
-        longest = std::max({longest, trial.tokens(), trial.prompt.size() + 2});
-      }
-    }
-  }
-  return longest;
-}
 
 std::string describe(const KvPolicy& policy) {
   return absl::StrJoin(policy_fields(policy), ", ", absl::PairFormatter("="));
@@ -93,14 +79,6 @@ absl::StatusOr<Contest> open_server(const EvalOptions& options, const std::vecto
   return contest;
 }
 
-// Returns: identity of a journal: everything that changes results, except the tasks.
-std::string journal_owner(const EvalOptions& options, const std::string& device) {
-  const std::string model = std::filesystem::weakly_canonical(options.model).string();
-  return absl::StrCat(model, ", ", options.url.empty() ? device : options.url, ", weights ",
-                      std::string(name(options.weights)),
-                      options.coded_residuals ? ", residual k8v8" : "");
-}
-
 Report head_of(const EvalOptions& options, const Contest& contest) {
   Report report;
   const std::filesystem::path model = std::filesystem::weakly_canonical(options.model);
@@ -117,14 +95,14 @@ Report head_of(const EvalOptions& options, const Contest& contest) {
   return report;
 }
 
-absl::Status write_file(const std::filesystem::path& file, const std::string& text) {
-  std::ofstream stream(file, std::ios::binary);
-  stream << text << std::flush;
-  return stream ? absl::OkStatus()
-                : absl::InternalError(absl::StrCat(file.string(), " cannot be written"));
-}
-
 }  // namespace
+
+std::string journal_owner(const EvalOptions& options, const std::string& device) {
+  const std::string model = std::filesystem::weakly_canonical(options.model).string();
+  return absl::StrCat(model, ", ", options.url.empty() ? device : options.url, ", weights ",
+                      std::string(name(options.weights)),
+                      options.coded_residuals ? ", residual k8v8" : "");
+}
 
 absl::StatusOr<Report> run_eval(const EvalOptions& options) {
   const auto start = std::chrono::steady_clock::now();
@@ -164,13 +142,13 @@ absl::StatusOr<Report> run_eval(const EvalOptions& options) {
 
 absl::Status write_reports(const EvalOptions& options, const Report& report) {
   if (!options.json.empty()) {
-    TESSERA_RETURN_IF_ERROR(write_file(options.json, print_json(report)));
+    TESSERA_RETURN_IF_ERROR(save_file(options.json, print_json(report)));
   }
   if (!options.csv.empty()) {
-    TESSERA_RETURN_IF_ERROR(write_file(options.csv, print_csv(report)));
+    TESSERA_RETURN_IF_ERROR(save_file(options.csv, print_csv(report)));
   }
   if (!options.html.empty()) {
-    TESSERA_RETURN_IF_ERROR(write_file(options.html, print_html(report)));
+    TESSERA_RETURN_IF_ERROR(save_file(options.html, print_html(report)));
   }
   return absl::OkStatus();
 }

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <string>
+
 #include "absl/status/statusor.h"
 #include "eval/command_line.h"
 #include "eval/report/report.h"
@@ -10,6 +12,9 @@ namespace tessera {
 // Errors: those of files, model, presets, tasks and server; InvalidArgument for a task that a
 // server cannot run.
 absl::StatusOr<Report> run_eval(const EvalOptions& options);
+
+// Returns: the identity of a journal: everything that changes results, except the tasks.
+std::string journal_owner(const EvalOptions& options, const std::string& device);
 
 // Writes the requested report files.
 // Errors: Internal, with the name of the file that cannot be written.

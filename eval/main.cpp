@@ -1,8 +1,10 @@
 #include <cstdio>
 #include <cstdlib>
+#include <string>
 
 #include "eval/command_line.h"
 #include "eval/eval.h"
+#include "eval/profiling.h"
 #include "eval/program.h"
 #include "eval/report/writers.h"
 #include "models/status_macros.h"
@@ -14,6 +16,11 @@ absl::StatusOr<int> run(int argc, char** argv) {
                            tessera::parse_eval_command(argc, argv));
   if (command.text) {
     std::fputs(command.text->c_str(), stdout);
+    return EXIT_SUCCESS;
+  }
+  if (command.options.profile) {
+    TESSERA_ASSIGN_OR_RETURN(const std::string table, tessera::run_profiling(command.options));
+    std::fputs(table.c_str(), stdout);
     return EXIT_SUCCESS;
   }
   TESSERA_ASSIGN_OR_RETURN(const tessera::Report report, tessera::run_eval(command.options));

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -13,6 +14,8 @@ namespace tessera {
 struct EvalPreset {
   std::string name;  // as given: "k8v4", "leankv:alpha_high=2"
   KvPolicy policy;
+  // [layers, KV heads]. No value: the profile beside the checkpoint.
+  std::optional<std::vector<HeadProfile>> head_profiles = std::nullopt;
 };
 
 // Returns: true if all of its formats are of codes, so that residual buffers may be.

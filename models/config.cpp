@@ -8,6 +8,7 @@
 #include "models/architectures/missing.h"
 #include "models/config_limits.h"
 #include "models/gguf/config.h"
+#include "models/head_profile.h"
 #include "models/json_fields.h"
 #include "models/mapped_file.h"
 #include "models/mistral_layout.h"
@@ -279,7 +280,9 @@ absl::StatusOr<ModelConfig> parse_model_config(std::string_view config_json,
   return config;
 }
 
-absl::StatusOr<ModelConfig> read_model_config(const std::filesystem::path& model) {
+namespace {
+
+absl::StatusOr<ModelConfig> read_without_profile(const std::filesystem::path& model) {
   TESSERA_ASSIGN_OR_RETURN(const std::optional<std::filesystem::path> file, find_gguf(model));
   if (file) {
     TESSERA_ASSIGN_OR_RETURN(const GgufModel opened, GgufModel::open(*file));
@@ -306,6 +309,16 @@ absl::StatusOr<ModelConfig> read_model_config(const std::filesystem::path& model
                         absl::StrCat(directory.string(), "/", parsed.status().message()));
   }
   return parsed;
+}
+
+}  // namespace
+
+absl::StatusOr<ModelConfig> read_model_config(const std::filesystem::path& model) {
+  TESSERA_ASSIGN_OR_RETURN(ModelConfig config, read_without_profile(model));
+  TESSERA_ASSIGN_OR_RETURN(
+      config.head_profiles,
+      read_head_profiles(head_profile_path(model), config.layers, config.kv_heads));
+  return config;
 }
 
 }  // namespace tessera

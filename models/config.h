@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "kernels/kv/head_profile.h"
 #include "kernels/ops/layers.h"
 #include "models/rope_scaling.h"
 
@@ -59,6 +60,9 @@ struct ModelConfig {
   bool tied_head = false;
   int32_t bos_id = -1;           // -1: none
   std::vector<int32_t> eos_ids;  // any of them ends a generation
+  // Profiles of the whole model, [layers, KV heads on all ranks]; empty: none is beside the
+  // checkpoint.
+  std::vector<HeadProfile> head_profiles;
 
   // Returns: the sliding window of a layer; 0: none.
   int32_t window_of(int32_t layer) const { return kind_of(layer).windowed ? sliding_window : 0; }
@@ -81,8 +85,10 @@ struct ModelConfig {
 absl::StatusOr<ModelConfig> parse_model_config(std::string_view config_json,
                                                std::string_view generation_config_json);
 
-// The same of a Hugging Face directory, a GGUF file, or a directory with one (models/gguf/model.h).
-// Errors: also those of find_gguf and GgufModel::open; errors of metadata name file and key.
+// The same of a Hugging Face directory, a GGUF file, or a directory with one (models/gguf/model.h),
+// with the profile beside it (models/head_profile.h).
+// Errors: also those of find_gguf, GgufModel::open and read_head_profiles; errors of metadata name
+// file and key.
 absl::StatusOr<ModelConfig> read_model_config(const std::filesystem::path& model);
 
 }  // namespace tessera

@@ -93,6 +93,7 @@ constexpr Field kFields[] = {
     field<&KvPolicy::scorer>("scorer"),
     field<&KvPolicy::score_window>("score_window"),
     field<&KvPolicy::score_pool>("score_pool"),
+    field<&KvPolicy::pooling>("pooling"),
     field<&KvPolicy::score_generated>("score_generated"),
     field<&KvPolicy::score_decay>("score_decay"),
     field<&KvPolicy::key_score>("key_score"),
@@ -100,6 +101,7 @@ constexpr Field kFields[] = {
     field<&KvPolicy::allocator>("allocator", KvRule::budget),
     field<&KvPolicy::pyramid_steepness>("pyramid_steepness", KvRule::budget),
     field<&KvPolicy::head_floor>("head_floor", KvRule::budget),
+    field<&KvPolicy::retrieval_share>("retrieval_share", KvRule::budget),
     field<&KvPolicy::alpha_high>("alpha_high", KvRule::thresholds),
     field<&KvPolicy::alpha_low>("alpha_low", KvRule::thresholds),
     field<&KvPolicy::keep_share>("keep_share", KvRule::budget),
@@ -247,6 +249,12 @@ KvPolicyFields policy_fields(const KvPolicy& policy) {
     }
     if (field.name == "score_decay") {
       return policy.scorer == KvScorer::a2sf;
+    }
+    if (field.name == "pooling" && policy.pooling == KvPooling::highest) {
+      return false;
+    }
+    if (field.name == "retrieval_share" && policy.allocator != KvAllocator::retrieval) {
+      return false;
     }
     const bool unused_budget = field.name.substr(0, 5) == "keep_" && field.get(policy) == "0";
     return policy.is_lossy() && !unused_budget && belongs_to(field.rule, policy.rule);

@@ -18,8 +18,8 @@ using KvPolicyFields = std::vector<std::pair<std::string, std::string>>;
 // enums are given by name (high=k8v4, scorer=squares). A field that belongs to a rule chooses that
 // rule:
 //   thresholds: alpha_high, alpha_low
-//   budget: allocator, pyramid_steepness, head_floor, keep_share, keep_tokens, keep_bytes,
-//     high_share
+//   budget: allocator, pyramid_steepness, head_floor, retrieval_share, keep_share, keep_tokens,
+//     keep_bytes, high_share
 //   mass: mass_high, mass_keep
 // A keep_ field replaces the other keep_ fields.
 // Errors: InvalidArgument names the field that is unknown, given twice, out of range, or of another

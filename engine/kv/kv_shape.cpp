@@ -109,7 +109,9 @@ absl::StatusOr<KvArenaShape> shape_without_pages(const KvCacheOptions& options) 
                      .layers = options.layers,
                      .kv_heads = options.kv_heads,
                      .context = options.context,
-                     .coded_residuals = options.coded_residuals};
+                     .coded_residuals = options.coded_residuals,
+                     .head_profiles = options.head_profiles,
+                     .rank = options.ranks == nullptr ? 0 : options.ranks->rank()};
   std::vector<KvFormatUse> uses;
   bool all_replay = true;
   int32_t section = 0;  // the longest one
@@ -290,12 +292,20 @@ absl::Status check_policy(const KvPolicy& policy, const KvModel& model) {
         absl::StrCat("KV policy: the rule ", std::string(name_of(policy.rule)), " serves at most ",
                      kMaxScoredHeads, " query heads of one KV head, the model has ", model.group));
   }
-  const bool spreads_over_heads = reads_of(policy.allocator) != AllocatorReads::shape;
+  if (policy.reads_profile() && !model.profiled) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("KV policy: the allocator ", std::string(name_of(policy.allocator)),
+                     " needs a profile of the model's heads beside the checkpoint, which "
+                     "tessera-eval --profile writes"));
+  }
+  const bool spreads_over_heads = reads_of(policy.allocator) == AllocatorReads::scores ||
+                                  reads_of(policy.allocator) == AllocatorReads::pages;
   if (model.ranks > 1 && divides_budget(policy.rule) && spreads_over_heads) {
     return absl::InvalidArgumentError(absl::StrCat(
         "KV policy: the allocator ", std::string(name_of(policy.allocator)),
         " compares the tokens of all KV heads, and these stand on ", model.ranks,
-        " ranks (tensor-parallel); uniform and pyramid give each head its budget by itself"));
+        " ranks (tensor-parallel); uniform, pyramid, retrieval and losses give each head its "
+        "budget by itself"));
   }
   const auto tile_bytes = [&](KvFormat format) {
     return KvPageLayout::make(format, model.head_dim, KvPageLayout::kKeyTile).tile_bytes();
@@ -310,7 +320,7 @@ absl::Status check_policy(const KvPolicy& policy, const KvModel& model) {
 
 KvModel model_of(const KvCacheOptions& options) {
   return {options.head_dim, options.query_heads / options.kv_heads, options.sliding_window,
-          options.ranks == nullptr ? 1 : options.ranks->ranks()};
+          options.ranks == nullptr ? 1 : options.ranks->ranks(), !options.head_profiles.empty()};
 }
 
 absl::Status check_options(const KvCacheOptions& options) {

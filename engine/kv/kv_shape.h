@@ -31,8 +31,10 @@ struct KvCacheOptions {
   int32_t head_dim = 0;
   int32_t query_heads = 0;
   int32_t sliding_window = 0;  // of the model, in tokens; 0: none
-  int32_t slots = 0;           // maximum number of sequences that hold pages at one time
-  int32_t context = 0;         // tokens of the longest sequence
+  // Profile of the whole model, [layers, KV heads on all ranks]; empty: it has none.
+  std::vector<HeadProfile> head_profiles = {};
+  int32_t slots = 0;      // maximum number of sequences that hold pages at one time
+  int32_t context = 0;    // tokens of the longest sequence
   int64_t bytes = 0;      // of all that the cache allocates; 0: room for `slots` whole contexts
   bool populate = false;  // make all of it resident at once
   // With tensor parallelism each rank has a cache for its own heads, and the head counts above are
@@ -48,6 +50,7 @@ struct KvModel {
   int32_t group = 0;           // query heads for each KV head
   int32_t sliding_window = 0;  // in tokens; 0: none
   int32_t ranks = 1;           // its KV heads are split over this number of ranks
+  bool profiled = false;       // it has a profile of its KV heads
 };
 
 KvModel model_of(const KvCacheOptions& options);

@@ -37,6 +37,7 @@ void keep_generated(KvPolicy& policy, const SlotState& slot, const KvArenaShape&
 }
 
 void scale_budget(KvPolicy& policy, float share) {
+  policy.retrieval_share *= share;
   policy.keep_share *= share;
   policy.keep_tokens =
       static_cast<int32_t>(std::ceil(share * static_cast<float>(policy.keep_tokens)));
@@ -61,6 +62,8 @@ class PagesAfter {
     switch (reads_of(policy_.allocator)) {
       case AllocatorReads::shape:
         return by_shape();
+      case AllocatorReads::profile:
+        return by_profile();
       case AllocatorReads::scores:
         return by_scores();
       case AllocatorReads::pages:
@@ -81,27 +84,43 @@ class PagesAfter {
     return std::max(high - open_, fixed_);
   }
 
-  // Each row has the budget of its layer. With two tiers, both may end with a partly filled page.
+  // Ranks plan alike, so the bound is that of the rank whose rows keep the most.
+  int64_t by_profile() const {
+    int64_t most = 0;
+    for (int32_t rank = 0; rank < shape_.profiled_ranks(); ++rank) {
+      most = std::max(most, of_rows([&](int64_t row) { return shape_.head_profile(rank, row); }));
+    }
+    return most;
+  }
   int64_t by_shape() const {
+    return of_rows([](int64_t) { return HeadProfile(); });
+  }
+
+  // Each row has the budget of its layer and profile. With two tiers, both may end with a partly
+  // filled page.
+  template <class ProfileOf>
+  int64_t of_rows(ProfileOf&& profile_of) const {
     const AllocatorShape of{policy_, shape_.layers, shape_.kv_heads, tokens_,
                             static_cast<int32_t>(mean_)};
     int64_t sum = 0;
-    for (int32_t layer = 0; layer < shape_.layers; ++layer) {
-      const int64_t budget = layer_budget(of, layer);
+    for (int64_t place = 0; place < pages_.rows; ++place) {
+      const int64_t budget = budget_of(of, {.layer = static_cast<int32_t>(place / shape_.kv_heads),
+                                            .profile = profile_of(place)});
       const int64_t kept = std::min(closed(), std::max(budget - open_, fixed_));
       const int64_t high = two_tiers() ? std::min(kept, high_of(budget)) : kept;
       const int64_t row = div_ceil(high, int64_t{pages_.high_capacity}) +
                           div_ceil(kept - high, int64_t{pages_.low_capacity});
-      sum += shape_.kv_heads * (row + (two_tiers() ? 1 : 0));
+      sum += row + (two_tiers() ? 1 : 0);
     }
     return sum;
   }
 
-  static int64_t layer_budget(const AllocatorShape& of, int32_t layer) {
+  static int64_t budget_of(const AllocatorShape& of, const AllocatorRow& row) {
     return with_allocator(of.policy.allocator, [&](auto allocator) -> int64_t {
       using Allocator = decltype(allocator);
-      if constexpr (Allocator::kReads == AllocatorReads::shape) {
-        return budget_of_row<Allocator>(of, layer, 0, 0);
+      if constexpr (Allocator::kReads == AllocatorReads::shape ||
+                    Allocator::kReads == AllocatorReads::profile) {
+        return budget_of_row<Allocator>(of, row);
       } else {
         return of.tokens;
       }

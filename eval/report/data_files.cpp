@@ -1,3 +1,4 @@
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -155,6 +156,13 @@ std::string print_csv(const Report& report) {
     }
   }
   return text;
+}
+
+absl::Status save_file(const std::filesystem::path& file, const std::string& text) {
+  std::ofstream stream(file, std::ios::binary);
+  stream << text << std::flush;
+  return stream ? absl::OkStatus()
+                : absl::InternalError(absl::StrCat(file.string(), " cannot be written"));
 }
 
 }  // namespace tessera

@@ -1,7 +1,9 @@
 #pragma once
 
+#include <filesystem>
 #include <string>
 
+#include "absl/status/status.h"
 #include "eval/report/report.h"
 
 namespace tessera {
@@ -20,5 +22,8 @@ std::string print_csv(const Report& report);
 
 // One self-contained page: plots, tables, and the meaning of every number.
 std::string print_html(const Report& report);
+
+// Errors: Internal, with the name of the file that cannot be written.
+absl::Status save_file(const std::filesystem::path& file, const std::string& text);
 
 }  // namespace tessera

@@ -153,6 +153,18 @@ class ItemGroup {
 
 }  // namespace
 
+size_t longest_trial(std::span<const Task> tasks) {
+  size_t longest = 0;
+  for (const Task& task : tasks) {
+    for (const Item& item : task.items) {
+      for (const Trial& trial : item.trials) {
+        longest = std::max({longest, trial.tokens(), trial.prompt.size() + 2});
+      }
+    }
+  }
+  return longest;
+}
+
 int64_t tokens_to_run(const Task& task, size_t subjects) {
   int64_t tokens = 0;
   for (const Item& item : task.items) {

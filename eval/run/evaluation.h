@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -28,6 +29,9 @@ struct EvaluationOptions {
   std::function<void(std::string_view task, std::string_view subject, int64_t tokens)> on_progress =
       [](std::string_view, std::string_view, int64_t) {};
 };
+
+// Returns: tokens of the longest trial, with the two more that measuring a prompt's pages takes.
+size_t longest_trial(std::span<const Task> tasks);
 
 // Returns: tokens that evaluate() will run for this task, as counted by on_progress.
 int64_t tokens_to_run(const Task& task, size_t subjects);

@@ -386,6 +386,7 @@ absl::StatusOr<std::unique_ptr<ForkedPrompts>> ForkedPrompts::create(const Parts
                                             .head_dim = config.head_dim,
                                             .query_heads = config.heads,
                                             .sliding_window = config.sliding_window,
+                                            .head_profiles = parts.head_profiles,
                                             .slots = parts.branches + 1,
                                             .context = parts.context},
                                            parts.backend, parts.stream));

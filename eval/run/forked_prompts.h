@@ -5,6 +5,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "eval/run/subject.h"
@@ -28,7 +29,8 @@ class ForkedPrompts {
  public:
   struct Parts {
     KvPolicy policy;
-    bool coded_residuals = false;        // as KvCacheOptions has it
+    bool coded_residuals = false;  // this and the next as KvCacheOptions has them
+    std::vector<HeadProfile> head_profiles;
     std::shared_ptr<Transformer> model;  // loaded for the steps below
     int32_t step_tokens = 0;             // >= branches
     int32_t branches = 0;                // trials that run at once

@@ -52,6 +52,7 @@ absl::StatusOr<std::unique_ptr<Subject>> ModelHost::subject(const EvalPreset& pr
   options.context = options_.context + (preset.policy.replays() ? options_.replay : 0);
   options.kv = {"evaluated", preset.policy};
   options.kv_coded_residuals = options_.coded_residuals && stores_codes(preset.policy);
+  options.kv_head_profiles = preset.head_profiles.value_or(config().head_profiles);
   options.prefix_cache = false;  // policies skip shared blocks; here they must act on all
   absl::StatusOr<std::unique_ptr<Engine>> engine =
       Engine::create(options, share_transformer(transformer_), backend_, stream_);
@@ -66,6 +67,7 @@ absl::StatusOr<std::unique_ptr<Subject>> ModelHost::subject(const EvalPreset& pr
   return make_forking_subject(make_engine_subject(preset.name, *std::move(engine), decode),
                               {.policy = preset.policy,
                                .coded_residuals = options.kv_coded_residuals,
+                               .head_profiles = *options.kv_head_profiles,
                                .model = transformer_,
                                .step_tokens = options.max_step_tokens,
                                .branches = options_.batch,

@@ -3,8 +3,10 @@
 #include <cstdint>
 
 #include "kernels/kv/allocators/heads.h"
+#include "kernels/kv/allocators/losses.h"
 #include "kernels/kv/allocators/pages.h"
 #include "kernels/kv/allocators/pyramid.h"
+#include "kernels/kv/allocators/retrieval.h"
 #include "kernels/kv/allocators/uniform.h"
 #include "kernels/kv/allocators/zigzag.h"
 
@@ -19,10 +21,10 @@ namespace tessera {
 //   kReads                          its input, see AllocatorReads
 //   measure(layer)                  with AllocatorReads::scores: calls layer.set(head, measure)
 //                                   for each KV head of one layer. A TESSERA_ROW_FUNCTION.
-//   budget(shape, layer, measure, sum)  Returns: tokens of a row of `layer`. sum: of the measures
-//                                   of all rows. Backends round down, and clamp to the stored
-//                                   tokens. Products that are added to something are
-//                                   rounded_product(), for equal bits on every backend.
+//   budget(shape, row)              Returns: tokens of a row (AllocatorRow). Backends round down,
+//                                   and clamp to the stored tokens. Products that are added to
+//                                   something are rounded_product(), for equal bits on every
+//                                   backend.
 // Shape is AllocatorShape (row_budget.h). Layer gives access to the tokens of one layer's rows:
 //   heads(), row_budget()     KV heads; mean budget of a row in tokens
 //   stored(head)              tokens of the row
@@ -35,12 +37,14 @@ namespace tessera {
 //   set(head, measure)        sets the result of a row
 // The name is the value of the policy field `allocator`. Values go between ranks: add new ones
 // last.
-#define TESSERA_KV_ALLOCATORS(ALLOCATOR) \
-  ALLOCATOR(uniform, UniformAllocator)   \
-  ALLOCATOR(pyramid, PyramidAllocator)   \
-  ALLOCATOR(heads, HeadsAllocator)       \
-  ALLOCATOR(pages, PagesAllocator)       \
-  ALLOCATOR(zigzag, ZigzagAllocator)
+#define TESSERA_KV_ALLOCATORS(ALLOCATOR)   \
+  ALLOCATOR(uniform, UniformAllocator)     \
+  ALLOCATOR(pyramid, PyramidAllocator)     \
+  ALLOCATOR(heads, HeadsAllocator)         \
+  ALLOCATOR(pages, PagesAllocator)         \
+  ALLOCATOR(zigzag, ZigzagAllocator)       \
+  ALLOCATOR(retrieval, RetrievalAllocator) \
+  ALLOCATOR(losses, LossesAllocator)
 
 enum class KvAllocator : uint8_t {
 #define TESSERA_ALLOCATOR(name, Type) name,

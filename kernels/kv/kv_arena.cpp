@@ -27,6 +27,10 @@ void check_shape(const KvArenaShape& shape) {
   TESSERA_CHECK(shape.prefix_block_tokens % kKvGroup == 0 &&
                     (shape.prefix_block_tokens > 0) == !shape.prefix_block_tiers.empty(),
                 "prefix blocks that are not whole groups, or without a format");
+  TESSERA_CHECK(
+      shape.head_profiles.empty() || (std::ssize(shape.head_profiles) % shape.slot_rows() == 0 &&
+                                      shape.rank < shape.profiled_ranks()),
+      "profiles of other rows");
   for (const uint8_t tier : shape.prefix_block_tiers) {
     TESSERA_CHECK(
         tier < shape.formats.size() && shape.prefix_block_tokens % shape.layout(tier).capacity == 0,
@@ -98,8 +102,8 @@ class Cutter {
 };
 
 int64_t device_bytes(const KvArenaShape& shape) {
-  constexpr int64_t kParts = 10;
-  return shape.total_bytes() + kParts * 256;
+  constexpr int64_t kParts = 11;
+  return shape.total_bytes() + shape.slot_rows() * int64_t{sizeof(HeadProfile)} + kParts * 256;
 }
 
 }  // namespace
@@ -151,6 +155,10 @@ KvArena::KvArena(const KvArenaShape& shape, Memory memory)
   fill(owners_, shape.pages, uint16_t{0});
   fill(free_list_, shape.pages, 0);
   fill(free_range_, 1, KvFreeRange{0, shape.pages});
+  for (int64_t row = 0; !shape.head_profiles.empty() && row < shape.slot_rows(); ++row) {
+    head_profiles_.host.push_back(shape.head_profile(shape.rank, row));
+  }
+  head_profiles_.data = head_profiles_.host.data();
   std::iota(free_list_.host.begin(), free_list_.host.end(), 0);
 }
 
@@ -183,6 +191,9 @@ void KvArena::place_on_device() {
   place(owners_);
   place(free_list_);
   place(free_range_);
+  if (!head_profiles_.host.empty()) {
+    place(head_profiles_);
+  }
   TESSERA_CHECK(cutter.used() <= device_bytes(shape_), "an arena larger than its shape says");
 }
 
@@ -197,7 +208,8 @@ KvPool KvArena::pool() {
           .prefix_block_tables = prefix_block_tables_.data,
           .prefix_blocks = shape_.prefix_blocks(),
           .prefix_block_pages = shape_.max_prefix_block_pages(),
-          .prefix_block_tokens = shape_.prefix_block_tokens};
+          .prefix_block_tokens = shape_.prefix_block_tokens,
+          .head_profiles = shape_.head_profiles.empty() ? nullptr : head_profiles_.data};
 }
 
 KvPool KvArena::host_pool() {
@@ -213,6 +225,7 @@ KvPool KvArena::host_pool() {
   seen.owners = host(owners_);
   seen.free_list = host(free_list_);
   seen.free_range = host(free_range_);
+  seen.head_profiles = shape_.head_profiles.empty() ? nullptr : head_profiles_.host.data();
   return seen;
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kernels/backend.h"
+#include "kernels/kv/head_profile.h"
 #include "kernels/kv/key_bounds.h"
 #include "kernels/kv/kv_page.h"
 #include "kernels/kv/kv_pool.h"
@@ -49,6 +50,10 @@ struct KvArenaShape {
   bool key_bounds = false;  // pages end with bounds of their keys (kernels/kv/key_bounds.h)
   // Residual buffers hold codes of 8 bits in place of floats. All formats must be of codes.
   bool coded_residuals = false;
+  // Profiles of the whole model, [layers, KV heads on all ranks]; the arena is that of `rank`.
+  // Empty: policies whose allocator reads a profile are not served.
+  std::vector<HeadProfile> head_profiles = {};
+  int32_t rank = 0;
 
   KvPageLayout layout(size_t tier) const {
     return KvPageLayout::fit(formats[tier], head_dim,
@@ -59,6 +64,17 @@ struct KvArenaShape {
   KvPageLayout residual_layout() const {
     const KvFormat floats = formats[0] == kKvF32 ? kKvF32 : kKvF16;
     return KvPageLayout::make(coded_residuals ? kKvK8V8 : floats, head_dim, kKvGroup);
+  }
+  // Returns: number of ranks over which the profiled model is split.
+  int32_t profiled_ranks() const {
+    return static_cast<int32_t>(std::ssize(head_profiles) / slot_rows());
+  }
+  // Returns: the profile of a row of a rank's arena, in the order of slot rows.
+  // Requires: of_rank < profiled_ranks().
+  HeadProfile head_profile(int32_t of_rank, int64_t row) const {
+    const int64_t head = int64_t{of_rank} * kv_heads + row % kv_heads;
+    const int64_t layer = row / kv_heads;
+    return head_profiles[static_cast<size_t>(layer * kv_heads * profiled_ranks() + head)];
   }
   // Closed tokens of the longest sequence.
   int32_t closed_tokens() const { return context / kKvGroup * kKvGroup; }
@@ -188,7 +204,8 @@ class KvArena {
   Numbers<int32_t> prefix_block_tables_;
   Numbers<uint16_t> owners_;
   Numbers<int32_t> free_list_;
-  Numbers<KvFreeRange> free_range_;  // a single element
+  Numbers<KvFreeRange> free_range_;     // a single element
+  Numbers<HeadProfile> head_profiles_;  // never changed
 };
 
 }  // namespace tessera

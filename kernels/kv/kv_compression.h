@@ -51,7 +51,7 @@ struct KvCompression {
   // Not 0: only the last `section` tokens of each row are evaluated, and only they have scores
   // (KvPagesView::section_scores).
   int32_t section = 0;
-  // True in the first call only: the prompt's scores are complete and are pooled (score_pool).
+  // True in the first call only: the prompt's scores are complete and are pooled (KvPooling).
   bool pool_scores = false;
   // Returns: `evaluated` for the next call: the position at which the recent groups begin.
   constexpr int32_t evaluated_after() const {

@@ -8,166 +8,6 @@
 namespace tessera {
 namespace {
 
-// Tokens in f16, dropped by rank, as in the papers on pruning.
-constexpr KvPolicy pruning(KvScorer scorer, float keep_share) {
-  KvPolicy policy;
-  policy.scorer = scorer;
-  policy.rule = KvRule::budget;
-  policy.keep_share = keep_share;
-  return policy;
-}
-
-struct LeanKv {
-  int32_t score_window = 0;
-  int32_t score_pool = 0;
-  float alpha_high = 0;
-  float alpha_low = 0;
-};
-
-constexpr KvPolicy leankv(const LeanKv& numbers) {
-  KvPolicy policy;
-  policy.high = kKvK8V4;
-  policy.low = kKvK4V2;
-  policy.scorer = KvScorer::mean;
-  policy.score_window = numbers.score_window;
-  policy.score_pool = numbers.score_pool;
-  policy.score_generated = true;
-  policy.rule = KvRule::thresholds;
-  policy.alpha_high = numbers.alpha_high;
-  policy.alpha_low = numbers.alpha_low;
-  return policy;
-}
-
-// MUSTAFAR: a prompt attends to itself unquantised. Tokens are pruned after the prompt, and later
-// as they leave the recent groups. At least the newest kKvGroup tokens are therefore always
-// unquantised (the paper: 32).
-constexpr KvPolicy mustafar(KvFormat pruned) {
-  KvPolicy policy = pruning(KvScorer::none, 1.0f);
-  policy.low = pruned;
-  policy.high_share = 0;
-  policy.sinks = 0;
-  return policy;
-}
-
-// The numbers of both presets were searched on the shipped model, for the fewest bytes at 1500
-// tokens:
-//   python3 eval/search_policy.py --model models/checkpoints/tessera-tiny --text novels.txt
-//       --vary score_window=8,16 --vary score_pool=31,47 --vary alpha_low=0.3,0.5
-//       --vary alpha_high=8,1000
-// for `leankv`, which must be lossless. `leankv-aggressive` may lose 5 % of the answers to
-// questions at the prompt's end. Its search adds --ahead and
-//       --vary score_window=8 --vary score_pool=23,31 --vary alpha_low=3,6,12 --vary
-//       alpha_high=1000
-// docs/measurements/2026-11-22-kv-quality.md has the results. The paper has no pooling. An answer
-// attends to tokens one after the other, so the neighbours of an attended token are needed next.
-constexpr LeanKv kLossless{
-    .score_window = 16, .score_pool = 31, .alpha_high = 8, .alpha_low = 0.3f};
-constexpr LeanKv kNear{.score_window = 8, .score_pool = 23, .alpha_high = 1000, .alpha_low = 6};
-
-constexpr KvPolicy h2o() {
-  KvPolicy policy = pruning(KvScorer::sum, 0.25f);
-  policy.score_window = 0;
-  policy.score_generated = true;
-  return policy;
-}
-
-constexpr KvPolicy kv_compress() {
-  KvPolicy policy = pruning(KvScorer::squares, 0.25f);
-  policy.score_window = 8;
-  policy.score_pool = 7;
-  policy.score_generated = true;
-  policy.allocator = KvAllocator::pages;
-  return policy;
-}
-
-constexpr KvPolicy snapkv(KvAllocator allocator) {
-  KvPolicy policy = pruning(KvScorer::mean, 0.25f);
-  policy.score_window = 32;
-  policy.score_pool = 7;
-  policy.allocator = allocator;
-  policy.compress_generated = false;
-  return policy;
-}
-
-// Scissorhands counts over the last 400 queries and protects the last 10 tokens; here they are 64
-// or more. It keeps a number of tokens for each layer, chosen by that layer's persistence; here the
-// budget is the same for every layer, or what `allocator` says.
-constexpr KvPolicy scissorhands() {
-  KvPolicy policy = pruning(KvScorer::scissorhands, 0.5f);
-  policy.score_window = 400;
-  policy.score_generated = true;
-  policy.sinks = 0;
-  return policy;
-}
-
-// A2SF prunes every step and has no window; here tokens are evaluated 64 at a time.
-constexpr KvPolicy a2sf() {
-  KvPolicy policy = h2o();
-  policy.scorer = KvScorer::a2sf;
-  policy.sinks = 0;
-  return policy;
-}
-
-// Keyformer prunes every step; here tokens are evaluated 64 at a time, and the newest 64 to 127 are
-// its recent window. It keeps half of the prompt's length (its abstract), and its sums are not
-// divided by the number of queries.
-constexpr KvPolicy keyformer() {
-  KvPolicy policy = h2o();
-  policy.scorer = KvScorer::keyformer;
-  policy.keep_share = 0.5f;
-  policy.sinks = 0;
-  return policy;
-}
-
-// ZigZagKV is SnapKV with budgets by layer and head (its section 4).
-constexpr KvPolicy zigzagkv() {
-  return snapkv(KvAllocator::zigzag);
-}
-
-// LazyEviction keeps half of the tokens on reasoning tasks (its abstract). The window of 128 tokens
-// between evictions and the newest 128 tokens are ours.
-constexpr KvPolicy lazyeviction() {
-  KvPolicy policy = pruning(KvScorer::recurrence, 0.5f);
-  policy.score_window = 128;
-  policy.score_generated = true;
-  policy.rule = KvRule::lagged;
-  policy.lag = 2;
-  policy.recent = 2;
-  return policy;
-}
-
-// KVzip (2025) in 8 and 4 bits. The paper replays the whole prompt, in parts, and then drops single
-// tokens; here each section is replayed and compressed before the next one is computed, and rows
-// keep whole pages. docs/kv-prefix-compression.md explains why. The presets replay-50, replay-37
-// and replay-25 differ in the scorer alone.
-constexpr KvPolicy kvzip(float keep_share, KvScorer scorer) {
-  KvPolicy policy = pruning(scorer, keep_share);
-  policy.high = kKvK8V4;
-  policy.low = kKvK8V4;
-  policy.score_window = 0;
-  policy.score_generated = true;
-  policy.allocator = KvAllocator::pages;
-  return policy;
-}
-
-// Five sixteenths of the tokens in fewer bytes: 15 % of f16's at 4,000 tokens.
-constexpr KvPolicy replay_31() {
-  KvPolicy policy = kvzip(0.3125f, KvScorer::replay_output);
-  policy.high = kKvK6V4R;
-  policy.low = kKvK6V4R;
-  return policy;
-}
-
-// Quest (2024). The paper reads a number of tokens; here it is a share. A page of 16 tokens has
-// bounds there, a page of any size here.
-constexpr KvPolicy quest() {
-  KvPolicy policy;
-  policy.high = kKvK8V4;
-  policy.low = kKvK8V4;
-  policy.read_share = 0.25f;
-  return policy;
-}
-
 bool in_range(float value, float low, float high) {
   return value >= low && value <= high;  // false for NaN
 }
@@ -219,8 +59,11 @@ std::string scorer_error(const KvPolicy& policy) {
   if (policy.score_window < 0 || policy.score_window > kMaxScoreWindow) {
     return outside("score_window", policy.score_window, "between 0 (all queries) and 1048576");
   }
-  if (policy.score_pool < 1 || policy.score_pool > kMaxScorePool || policy.score_pool % 2 == 0) {
-    return outside("score_pool", policy.score_pool, "odd and between 1 and 63");
+  if (policy.score_pool < 1 || policy.score_pool > kMaxScorePool) {
+    return outside("score_pool", policy.score_pool, "between 1 and 63");
+  }
+  if (policy.pooling == KvPooling::highest && policy.score_pool % 2 == 0) {
+    return outside("score_pool", policy.score_pool, "odd with the pooling highest");
   }
   if (!in_range(policy.score_decay, 1e-6f, 1)) {
     return outside("score_decay", policy.score_decay, "above 0 and at most 1");
@@ -237,7 +80,7 @@ std::string scorer_error(const KvPolicy& policy) {
            " ranks tokens: it needs a rule that divides a budget";
   }
   if (has_state && policy.score_pool != 1) {
-    return "score_pool takes the maximum of sums: it must be 1 with the scorer " +
+    return "score_pool compares sums: it must be 1 with the scorer " +
            std::string(name_of(policy.scorer));
   }
   if (policy.scorer != KvScorer::none && policy.compress_generated && !policy.score_generated) {
@@ -272,6 +115,9 @@ std::string budget_error(const KvPolicy& policy) {
   }
   if (!in_range(policy.head_floor, 0, 1)) {
     return outside("head_floor", policy.head_floor, "between 0 and 1");
+  }
+  if (!in_range(policy.retrieval_share, 0, 1)) {
+    return outside("retrieval_share", policy.retrieval_share, "between 0 and 1");
   }
   return "";
 }
@@ -403,6 +249,11 @@ std::string_view name_of(KvKeyScore score) {
   return name_at(kNames, score);
 }
 
+std::string_view name_of(KvPooling pooling) {
+  constexpr std::string_view kNames[] = {"highest", "window"};
+  return name_at(kNames, pooling);
+}
+
 std::string_view name_of(KvAllocator allocator) {
 #define TESSERA_ALLOCATOR(name, Type) #name,
   constexpr std::string_view kNames[] = {TESSERA_KV_ALLOCATORS(TESSERA_ALLOCATOR)};
@@ -415,65 +266,6 @@ std::string_view name_of(KvRule rule) {
   constexpr std::string_view kNames[] = {TESSERA_KV_RULES(TESSERA_RULE)};
 #undef TESSERA_RULE
   return name_at(kNames, rule);
-}
-
-std::span<const KvPreset> kv_presets() {
-  static const KvPreset kPresets[] = {
-      uniform_kv(kKvF32),
-      uniform_kv(kKvF16),
-      uniform_kv(kKvFp8),
-      uniform_kv(kKvK8V8),
-      uniform_kv(kKvK8V4),
-      uniform_kv(kKvK8V2),
-      uniform_kv(kKvK4V4),
-      uniform_kv(kKvK4V2),
-      uniform_kv(kKvK6V4R),
-      uniform_kv(kKvK4V4R),
-      uniform_kv(kKvK4V2R),
-      uniform_kv(kKvK4V3R),
-      uniform_kv(kKvK3V3R),
-      uniform_kv(kKvK3V2R),
-      uniform_kv(kKvS50),
-      uniform_kv(kKvS70),
-      uniform_kv(kKvS50K8V8),
-      uniform_kv(kKvS50K8V4),
-      uniform_kv(kKvS50K4V4),
-      uniform_kv(kKvS70K8V8),
-      uniform_kv(kKvS70K8V4),
-      uniform_kv(kKvS70K4V4),
-      {"leankv", leankv(kLossless)},
-      {"leankv-aggressive", leankv(kNear)},
-      {"mustafar-50", mustafar(kKvS50)},
-      {"mustafar-70", mustafar(kKvS70)},
-      {"h2o", h2o()},
-      {"kv-compress", kv_compress()},
-      {"snapkv", snapkv(KvAllocator::uniform)},
-      {"pyramidkv", snapkv(KvAllocator::pyramid)},
-      {"adakv", snapkv(KvAllocator::heads)},
-      {"scissorhands", scissorhands()},
-      {"a2sf", a2sf()},
-      {"keyformer", keyformer()},
-      {"zigzagkv", zigzagkv()},
-      {"lazyeviction", lazyeviction()},
-      {"kvzip-50", kvzip(0.5f, KvScorer::replay)},
-      {"kvzip-25", kvzip(0.25f, KvScorer::replay)},
-      {"replay-50", kvzip(0.5f, KvScorer::replay_output)},
-      {"replay-37", kvzip(0.375f, KvScorer::replay_output)},
-      {"replay-31", replay_31()},
-      {"replay-25", kvzip(0.25f, KvScorer::replay_output)},
-      {"k8v4-quest", quest()},
-      {"streaming", pruning(KvScorer::none, 0.25f)},
-  };
-  return kPresets;
-}
-
-const KvPreset* find_kv_preset(std::string_view name) {
-  for (const KvPreset& preset : kv_presets()) {
-    if (preset.name == name) {
-      return &preset;
-    }
-  }
-  return nullptr;
 }
 
 }  // namespace tessera

@@ -31,6 +31,13 @@ enum class KvKeyScore : uint8_t {
   output_aware,
 };
 
+// Replaces the scores of a prompt's tokens by those of runs of `score_pool` tokens, so that a rule
+// keeps neighbours together.
+enum class KvPooling : uint8_t {
+  highest,  // of the token and its neighbours on both sides (SnapKV)
+  window,   // the mean of one of the windows into which the prompt is cut (WindowKV)
+};
+
 struct KvPolicy {
   KvFormat high = kKvF16;
   KvFormat low = kKvF16;  // the same as `high`: one tier, and a token is kept or dropped
@@ -44,9 +51,9 @@ struct KvPolicy {
   // With score_generated, the queries after the prompt are scored too (KV-Compress, equation 20).
   KvScorer scorer = KvScorer::none;
   int32_t score_window = 64;  // queries: LeanKV 64 (its code), SnapKV 32, KV-Compress 8, H2O all
-  // Odd. A prompt token's score becomes the highest among this number of neighbours (SnapKV;
-  // KV-Compress, equation 8: 7).
+  // Tokens of a run, odd with `highest` (KV-Compress, equation 8: 7). 1: scores stay.
   int32_t score_pool = 1;
+  KvPooling pooling = KvPooling::highest;
   bool score_generated = false;
   // (0, 1]: the forgetting factor of the scorer `a2sf`. The paper searches it for each model.
   float score_decay = 0.99f;
@@ -62,6 +69,9 @@ struct KvPolicy {
   float pyramid_steepness = 20;
   // [0, 1]: share of a head's uniform budget that is guaranteed (Ada-KV, ZigZagKV).
   float head_floor = 0.2f;
+  // [0, 1]: with the allocator `retrieval`, share of the rows that keep all tokens. The budget is
+  // that of each other row.
+  float retrieval_share = 0.5f;
 
   // ---- rule
   KvRule rule = KvRule::keep_all;
@@ -101,6 +111,10 @@ struct KvPolicy {
   constexpr bool is_lossy() const { return rule != KvRule::keep_all; }
   constexpr bool has_low_tier() const { return is_lossy() && !(high == low); }
   constexpr int32_t newest_dense() const { return !is_lossy() && high.is_sparse() ? newest : 0; }
+  // Returns: true if rows get budgets by a profile of the model.
+  constexpr bool reads_profile() const {
+    return divides_budget(rule) && reads_of(allocator) == AllocatorReads::profile;
+  }
   // Returns: true if generated tokens read selected tiles only.
   constexpr bool selects() const { return read_share < 1; }
   // Returns: SequenceSpan::read_tiles of a generated token that follows `context` stored tokens.
@@ -167,6 +181,7 @@ double token_bytes(KvFormat format, int32_t head_dim);
 // Returns: the name in `--kv`; empty for a value that the enum does not have.
 std::string_view name_of(KvScorer scorer);
 std::string_view name_of(KvKeyScore score);
+std::string_view name_of(KvPooling pooling);
 std::string_view name_of(KvAllocator allocator);
 std::string_view name_of(KvRule rule);
 

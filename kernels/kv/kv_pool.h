@@ -4,6 +4,7 @@
 #include <span>
 
 #include "kernels/check.h"
+#include "kernels/kv/head_profile.h"
 #include "kernels/kv/kv_page.h"
 
 namespace tessera {
@@ -44,6 +45,9 @@ struct KvPool {
   // Tokens of a prefix block: a multiple of kKvGroup and of the capacity of each prefix block
   // format. 0: no prefix blocks.
   int32_t prefix_block_tokens = 0;
+
+  // [layers, kv_heads]; null: the model has no profile.
+  const HeadProfile* head_profiles = nullptr;
 
   constexpr int32_t* prefix_block_table(int32_t handle,
                                         int64_t head) const {  // head: layer * kv_heads + KV head

@@ -29,12 +29,10 @@ struct AllocatorShape {
   int32_t row_budget;  // mean tokens of a row
 };
 
-// Returns: the budget of a row of `layer` in tokens.
-// measure, sum: of this row and of all rows; 0 unless the allocator reads scores.
+// Returns: the budget of a row in tokens.
 template <class Allocator>
-constexpr int32_t budget_of_row(const AllocatorShape& shape, int32_t layer, double measure,
-                                double sum) {
-  const double budget = Allocator::budget(shape, layer, measure, sum);
+constexpr int32_t budget_of_row(const AllocatorShape& shape, const AllocatorRow& row) {
+  const double budget = Allocator::budget(shape, row);
   return budget <= 0 ? 0 : budget < shape.tokens ? static_cast<int32_t>(budget) : shape.tokens;
 }
 

@@ -9,6 +9,7 @@
 #include "kernels/cpu/backend.h"
 #include "kernels/cpu/threads/thread_pool.h"
 #include "tests/engine/kv_memory.h"
+#include "tests/kernels/head_profiles.h"
 
 namespace tessera {
 namespace {
@@ -172,6 +173,17 @@ TEST_F(KvCacheTest, RefusesDenseNewestTokensOfAModelWithASlidingWindow) {
               testing::AllOf(HasSubstr("newest 32"), HasSubstr("sliding-window")));
   options.preset.policy.newest = 0;
   EXPECT_TRUE(make(options).ok()) << make(options).status();
+}
+
+TEST_F(KvCacheTest, RefusesBudgetsByTheProfileOfAModelWithoutOne) {
+  KvCacheOptions options = small_options();
+  const KvPolicy policy = find_kv_preset("duoattention")->policy;
+  options.also = {*find_kv_preset("h2o")};
+  EXPECT_THAT(std::string((*make(options))->check(policy).message()),
+              testing::AllOf(HasSubstr("the allocator retrieval needs a profile"),
+                             HasSubstr("tessera-eval --profile")));
+  options.head_profiles = uneven_head_profiles(kHeads);
+  EXPECT_TRUE((*make(options))->check(policy).ok());
 }
 
 TEST_F(KvCacheTest, RefusesToSelectTilesWithoutBoundsInThePages) {

@@ -16,6 +16,7 @@
 #include "tests/engine/kv_memory.h"
 #include "tests/engine/recording_sink.h"
 #include "tests/engine/small_model.h"
+#include "tests/kernels/head_profiles.h"
 #include "tests/models/temporary_directory.h"
 #include "tests/on_ranks.h"
 
@@ -46,7 +47,10 @@ std::vector<KvPreset> lossy_presets() {
   leankv.policy.alpha_low = 0.5f;
   KvPreset h2o = *find_kv_preset("h2o");
   h2o.policy.keep_share = 0.5f;
-  return {leankv, h2o};
+  KvPreset duoattention = *find_kv_preset("duoattention");
+  duoattention.policy.sinks = 4;
+  duoattention.policy.keep_tokens = 132;
+  return {leankv, h2o, duoattention};
 }
 
 std::vector<Mix> mixes() {
@@ -119,9 +123,10 @@ class EngineOnRanks : public testing::Test {
     options.kv_also = {mix.kv.begin() + 1, mix.kv.end()};
     options.kv_ladder = mix.ladder;
     options.ranks = over;
+    const ModelConfig whole = model_of_four_kv_heads();
+    options.kv_head_profiles = uneven_head_profiles(whole.layers * whole.kv_heads);
     options.clock = [this] { return clock_; };
-    const ModelConfig own =
-        shard_config(model_of_four_kv_heads(), over == nullptr ? 1 : over->ranks());
+    const ModelConfig own = shard_config(whole, over == nullptr ? 1 : over->ranks());
     const KvCacheOptions kv{.preset = options.kv,
                             .also = options.kv_also,
                             .prefix_cache = true,
@@ -130,6 +135,7 @@ class EngineOnRanks : public testing::Test {
                             .kv_heads = own.kv_heads,
                             .head_dim = own.head_dim,
                             .query_heads = own.heads,
+                            .head_profiles = *options.kv_head_profiles,
                             .slots = options.max_sequences,
                             .context = options.context};
     options.kv_bytes = scarce ? kv_memory(kv, context_row_pages(kv) * 3 / 2) : 0;
@@ -309,6 +315,7 @@ TEST_F(EngineOnRanks, TightenBudgetsAlike) {
   for (KvPreset preset : lossy_presets()) {
     preset.policy.alpha_low = 0.1f;  // most tokens stay, so that there is much to give
     preset.policy.keep_share = preset.policy.rule == KvRule::budget ? 0.9f : 0.0f;
+    preset.policy.keep_tokens = 0;
     SCOPED_TRACE(preset.name);
     const Mix mix{preset.name, {preset}, {}, 0, 0};
     auto engine = make(mix, &ranks(), true);

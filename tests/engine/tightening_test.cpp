@@ -15,6 +15,7 @@
 #include "tests/engine/kv_memory.h"
 #include "tests/engine/recording_sink.h"
 #include "tests/engine/small_model.h"
+#include "tests/kernels/head_profiles.h"
 #include "tests/kernels/isas.h"
 #include "tests/models/temporary_directory.h"
 
@@ -49,6 +50,7 @@ class Tightening : public testing::Test {
     options.kv = preset;
     options.kv_also = also;
     options.max_queue = 64;
+    options.kv_head_profiles = uneven_head_profiles(4);
     const KvCacheOptions kv{.preset = preset,
                             .also = also,
                             .prefix_cache = options.prefix_cache,
@@ -56,6 +58,7 @@ class Tightening : public testing::Test {
                             .kv_heads = 2,
                             .head_dim = 32,
                             .query_heads = 4,
+                            .head_profiles = uneven_head_profiles(4),
                             .slots = kSlots,
                             .context = kTightContext};
     options.kv_bytes =
@@ -207,10 +210,11 @@ KvPreset changed(std::string_view name, Change&& change) {
 std::vector<KvPreset> presets_of_one_tier() {
   std::vector<KvPreset> presets;
   for (const char* name : {"h2o", "kv-compress", "snapkv", "pyramidkv", "adakv", "zigzagkv",
-                           "lazyeviction", "streaming"}) {
+                           "lazyeviction", "streaming", "duoattention", "compresskv"}) {
     presets.push_back(preset_of(name));
     presets.push_back(changed(name, [](KvPolicy& policy) {
       policy.keep_share = 0;
+      policy.keep_tokens = 0;
       policy.keep_bytes = 200'000;
     }));
     presets.push_back(changed(name, [](KvPolicy& policy) {
@@ -225,7 +229,7 @@ std::vector<KvPreset> presets_of_two_tiers() {
   std::vector<KvPreset> presets;
   presets.push_back(preset_of("leankv"));
   presets.push_back(preset_of("leankv-aggressive"));
-  for (const char* name : {"h2o", "adakv", "pyramidkv", "zigzagkv"}) {
+  for (const char* name : {"h2o", "adakv", "pyramidkv", "zigzagkv", "razorattention"}) {
     presets.push_back(changed(name, [](KvPolicy& policy) {
       policy.high = kKvK8V4;
       policy.low = kKvK4V2;

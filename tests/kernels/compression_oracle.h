@@ -7,6 +7,7 @@
 #include <limits>
 #include <set>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "kernels/backend.h"
@@ -27,13 +28,15 @@ using OracleRow = std::vector<OracleToken>;  // the open group's tokens included
 class CompressionOracle {
  public:
   // rows: all rows of the sequence, layer by layer; not owned.
+  // profiles: [layers, heads], for allocators that read them.
   CompressionOracle(const KvCompression& sequence, int32_t layers, int32_t heads,
-                    int32_t high_capacity)
+                    int32_t high_capacity, std::vector<HeadProfile> profiles)
       : sequence_(sequence),
         policy_(sequence.policy),
         layers_(layers),
         heads_(heads),
-        high_capacity_(high_capacity) {}
+        high_capacity_(high_capacity),
+        profiles_(std::move(profiles)) {}
 
   void run(std::vector<OracleRow>& rows) const {
     switch (policy_.rule) {
@@ -235,6 +238,19 @@ class CompressionOracle {
         break;
       case KvAllocator::zigzag:
         spread_zigzag(rows, mean, budgets);
+        break;
+      case KvAllocator::retrieval:
+        for (size_t i = 0; i < rows.size(); ++i) {
+          const bool keeps_all = profiles_[i].place < policy_.retrieval_share;
+          budgets[i] = keeps_all ? sequence_.tokens : mean;
+        }
+        break;
+      case KvAllocator::losses:
+        for (size_t i = 0; i < rows.size(); ++i) {
+          const double floor = double{policy_.head_floor} * mean;
+          const double budget = floor + (mean - floor) * double{profiles_[i].weight};
+          budgets[i] = std::min(sequence_.tokens, static_cast<int32_t>(std::floor(budget)));
+        }
     }
     return budgets;
   }
@@ -356,6 +372,7 @@ class CompressionOracle {
   int32_t layers_;
   int32_t heads_;
   int32_t high_capacity_;
+  std::vector<HeadProfile> profiles_;
 };
 
 }  // namespace tessera

@@ -9,6 +9,7 @@
 
 #include "kernels/cpu/pages/page_codec.h"
 #include "tests/kernels/compression_oracle.h"
+#include "tests/kernels/head_profiles.h"
 #include "tests/kernels/isas.h"
 #include "tests/kernels/kv_sequences.h"
 
@@ -36,15 +37,17 @@ class CompressionWorld {
         pool_(shape.threads),
         random_(seed),
         normals_(random_floats(random_, kNormals)) {
-    KvArenaShape arena{.formats = shape.formats,
-                       .head_dim = shape.head_dim,
-                       .slots = shape.slots,
-                       .layers = shape.layers,
-                       .kv_heads = shape.kv_heads,
-                       .context = shape.context,
-                       .token_scores = true,
-                       .section_scores = shape.section_scores,
-                       .query_sums = true};
+    KvArenaShape arena{
+        .formats = shape.formats,
+        .head_dim = shape.head_dim,
+        .slots = shape.slots,
+        .layers = shape.layers,
+        .kv_heads = shape.kv_heads,
+        .context = shape.context,
+        .token_scores = true,
+        .section_scores = shape.section_scores,
+        .query_sums = true,
+        .head_profiles = uneven_head_profiles(int64_t{shape.layers} * shape.kv_heads)};
     for (const KvFormat format : shape.formats) {
       arena.page_bytes =
           std::max(arena.page_bytes,

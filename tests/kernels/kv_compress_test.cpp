@@ -24,9 +24,9 @@ KvPolicy with_formats(KvPolicy policy, KvFormat high, KvFormat low) {
 // chosen so that some tokens are kept, demoted and dropped.
 std::vector<KvPolicy> policies() {
   std::vector<KvPolicy> all;
-  for (const char* name :
-       {"leankv", "leankv-aggressive", "h2o", "kv-compress", "snapkv", "pyramidkv", "adakv",
-        "zigzagkv", "lazyeviction", "streaming", "mustafar-70"}) {
+  for (const char* name : {"leankv", "leankv-aggressive", "h2o", "kv-compress", "snapkv",
+                           "pyramidkv", "adakv", "zigzagkv", "lazyeviction", "streaming",
+                           "mustafar-70", "razorattention", "compresskv", "windowkv"}) {
     all.push_back(preset(name));
   }
   for (KvPolicy policy : {preset("leankv"), preset("h2o"), preset("adakv"), preset("pyramidkv")}) {
@@ -95,7 +95,8 @@ void compress_and_compare(CompressionWorld& world, int32_t slot) {
   auto rows = oracle_rows(world, slot);
   const KvCompression sequence = world.compression(slot);
   CompressionOracle(sequence, world.shape().layers, world.shape().kv_heads,
-                    world.pages().layouts[sequence.tiers.high].capacity)
+                    world.pages().layouts[sequence.tiers.high].capacity,
+                    world.arena().shape().head_profiles)
       .run(rows);
   const int64_t free_before = world.arena().free_pages();
   const KvCompressed result = world.compress(slot);
@@ -183,7 +184,9 @@ TEST(KvCompress, ForgetsAReplayAndKeepsTheBestPagesOfItsSection) {
       at.policy.recent = 0;
       at.evaluated = 0;
       const KvCompression sequence = world.compression(1);
-      CompressionOracle(sequence, shape.layers, shape.kv_heads, capacity).run(rows);
+      CompressionOracle(sequence, shape.layers, shape.kv_heads, capacity,
+                        world.arena().shape().head_profiles)
+          .run(rows);
       world.compress(1);
       world.arena().check_integrity();
       const auto after = stored_rows(world, 1);
@@ -318,36 +321,6 @@ TEST(KvCompress, NeedsNoMoreThanOnePageForEachRow) {
   const KvCompressed result = world.compress(0);
   EXPECT_GT(result.demoted, 0);
   EXPECT_GE(pool.free_range->count, 0);
-}
-
-TEST(KvCompress, PoolsThePromptsScoresOnce) {
-  KvPolicy policy = preset("snapkv");
-  policy.keep_share = 1;
-  CompressionWorld world(shape_for(policy), 9);
-  world.open(0, policy, 200);
-  world.append(0, 200);
-  std::vector<float> scores;
-  world.for_each_token_score(
-      0, 3, [&](KvTokenScore& token_score) { scores.push_back(token_score.score); });
-  KvCompression sequence = world.compression(0);
-  sequence.pool_scores = true;
-  ThreadPool threads(2);
-  const Backend& backend = cpu_backend(CpuIsa::scalar);
-  std::vector<std::byte> scratch(
-      static_cast<size_t>(backend.kv_compress_scratch_bytes(world.pages(), threads.stream())));
-  KvCompressed result;
-  backend.kv_compress({world.arena().pool(), {&sequence, 1}, {&result, 1}, scratch},
-                      threads.stream());
-  int32_t i = 0;
-  world.for_each_token_score(0, 3, [&](KvTokenScore& token_score) {
-    const int32_t seen = 200 - policy.score_window;
-    float expected = scores[static_cast<size_t>(i)];
-    for (int32_t j = std::max(0, i - 3); i < seen && j <= std::min(seen - 1, i + 3); ++j) {
-      expected = std::max(expected, scores[static_cast<size_t>(j)]);
-    }
-    EXPECT_EQ(token_score.score, expected) << "token " << i;
-    ++i;
-  });
 }
 
 // Sinks, recent groups and the open group are all in the high tier.

@@ -46,6 +46,10 @@ TEST(KvPolicy, NamesTheFieldThatIsOutOfRange) {
   EXPECT_THAT(error_after(leankv(), [](KvPolicy& p) { p.recent = 0; }), HasSubstr("recent"));
   EXPECT_THAT(error_after(leankv(), [](KvPolicy& p) { p.score_pool = 4; }),
               HasSubstr("score_pool"));
+  EXPECT_THAT(error_after(leankv(), [](KvPolicy& p) { p.score_pool = 65; }),
+              HasSubstr("score_pool"));
+  EXPECT_THAT(error_after(h2o(), [](KvPolicy& p) { p.retrieval_share = 1.5f; }),
+              HasSubstr("retrieval_share"));
   EXPECT_THAT(error_after(leankv(), [](KvPolicy& p) { p.score_window = -1; }),
               HasSubstr("score_window"));
   EXPECT_THAT(error_after(h2o(), [](KvPolicy& p) { p.keep_share = 1.5f; }),

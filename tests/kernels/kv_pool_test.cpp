@@ -12,6 +12,31 @@
 namespace tessera {
 namespace {
 
+TEST(KvArena, HasTheProfilesOfItsRanksHeads) {
+  KvArenaShape shape{.formats = {kKvF16},
+                     .head_dim = 8,
+                     .page_bytes = KvPageLayout::make(kKvF16, 8, 64).page_bytes,
+                     .pages = 6,
+                     .slots = 1,
+                     .layers = 3,
+                     .kv_heads = 2,
+                     .context = 64};
+  for (int32_t i = 0; i < 12; ++i) {  // 4 KV heads on two ranks
+    shape.head_profiles.push_back({.place = static_cast<float>(i)});
+  }
+  const auto places = [&](int32_t rank) {
+    shape.rank = rank;
+    const auto arena = KvArena::make(shape);
+    std::vector<float> found;
+    for (int32_t row = 0; row < 6; ++row) {
+      found.push_back(arena->pool().head_profiles[row].place);
+    }
+    return found;
+  };
+  EXPECT_EQ(places(0), (std::vector<float>{0, 1, 4, 5, 8, 9}));
+  EXPECT_EQ(places(1), (std::vector<float>{2, 3, 6, 7, 10, 11}));
+}
+
 class KvPoolTest : public testing::Test {
  protected:
   // Two layers of three KV heads; pages hold 16 tokens of f16, 16 of K8V4 and 32 of K4V2.

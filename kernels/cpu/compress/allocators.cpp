@@ -1,5 +1,6 @@
 #include "kernels/cpu/compress/allocators.h"
 
+#include "kernels/check.h"
 #include "kernels/cpu/compress/key_cuts.h"
 #include "kernels/cpu/threads/thread_pool.h"
 
@@ -81,6 +82,8 @@ void measure(const AllocatorInput& input) {
 template <class Allocator>
 void allocate_rows(const AllocatorInput& input) {
   constexpr bool kMeasures = Allocator::kReads == AllocatorReads::scores;
+  constexpr bool kProfiled = Allocator::kReads == AllocatorReads::profile;
+  TESSERA_CHECK(!kProfiled || input.pool.head_profiles != nullptr, "a model without a profile");
   const KvPagesView& pages = input.pool.pages;
   const AllocatorShape shape{input.sequence.policy, pages.layers, pages.kv_heads,
                              input.sequence.tokens, input.row_budget};
@@ -93,8 +96,11 @@ void allocate_rows(const AllocatorInput& input) {
   }
   for (size_t row = 0; row < input.budgets.size(); ++row) {
     const int32_t layer = static_cast<int32_t>(row) / pages.kv_heads;
-    input.budgets[row] =
-        budget_of_row<Allocator>(shape, layer, kMeasures ? input.measures[row] : 0.0, sum);
+    input.budgets[row] = budget_of_row<Allocator>(
+        shape, {.layer = layer,
+                .measure = kMeasures ? input.measures[row] : 0.0,
+                .sum = sum,
+                .profile = kProfiled ? input.pool.head_profiles[row] : HeadProfile()});
   }
 }
 

@@ -10,6 +10,7 @@
 #include "kernels/cpu/pages/page_codec.h"
 #include "kernels/cpu/simd/limits.h"
 #include "kernels/cpu/threads/thread_pool.h"
+#include "kernels/kv/score_pooling.h"
 
 namespace tessera {
 namespace {
@@ -148,15 +149,22 @@ class Compressor {
         [&](int64_t row, int64_t, int thread) { body(row, thread); });
   }
 
-  // A token's score becomes the highest of its neighbourhood, among tokens that all counting
-  // queries saw. SnapKV pools the tokens before its observation window in the same way. The row is
-  // still in order of position.
+  // Pools the scores of the tokens that all counting queries saw, as SnapKV pools those before its
+  // observation window. The row is still in order of position.
   void pool_scores(int64_t row) const {
     const KvPolicy& policy = sequence_.policy;
     KvTokenScore* token_scores = pool_.pages.token_score_row(first_row_ + row);
     const int32_t stored = pool_.pages.rows[first_row_ + row].high + sequence_.tokens % kKvGroup;
     const int32_t seen = std::min(stored, sequence_.prompt_tokens - policy.score_window);
-    const int32_t reach = policy.score_pool / 2;
+    if (policy.pooling == KvPooling::window) {
+      for (int32_t first = 0; first < seen; first += policy.score_pool) {
+        pool_window(token_scores + first, std::min(policy.score_pool, seen - first));
+      }
+    } else {
+      pool_neighbours(token_scores, seen, policy.score_pool / 2);
+    }
+  }
+  static void pool_neighbours(KvTokenScore* token_scores, int32_t seen, int32_t reach) {
     float before[kMaxScorePool];  // scores of the last `reach` tokens before pooling
     for (int32_t i = 0; i < seen; ++i) {
       const float own = token_scores[i].score;

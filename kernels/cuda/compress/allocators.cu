@@ -89,13 +89,17 @@ TESSERA_KERNEL(kPlanThreads) budgets_kernel(CompressJob job) {
     using Allocator = decltype(allocator);
     if constexpr (Allocator::kReads != AllocatorReads::pages) {
       constexpr bool kMeasures = Allocator::kReads == AllocatorReads::scores;
+      constexpr bool kProfiled = Allocator::kReads == AllocatorReads::profile;
       double sum = 0;
       for (int32_t row = 0; kMeasures && row < job_rows(job); ++row) {
         sum += job.scratch.measures[row];
       }
       for (int32_t row = thread(); row < job_rows(job); row += kPlanThreads) {
-        const double measure = kMeasures ? job.scratch.measures[row] : 0.0;
-        job.scratch.budgets[row] = budget_of_row<Allocator>(shape, row / heads, measure, sum);
+        job.scratch.budgets[row] = budget_of_row<Allocator>(
+            shape, {.layer = row / heads,
+                    .measure = kMeasures ? job.scratch.measures[row] : 0.0,
+                    .sum = sum,
+                    .profile = kProfiled ? job.pool.head_profiles[row] : HeadProfile()});
       }
     }
   });
@@ -216,6 +220,8 @@ void allocate_pages(const CompressJob& job, Stream stream) {
 
 void allocate_rows(const CompressJob& job, Stream stream) {
   const AllocatorReads reads = reads_of(job.sequence.policy.allocator);
+  TESSERA_CHECK(reads != AllocatorReads::profile || job.pool.head_profiles != nullptr,
+                "a model without a profile");
   if (reads == AllocatorReads::pages) {
     allocate_pages(job, stream);
     return;

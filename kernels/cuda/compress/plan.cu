@@ -1,4 +1,5 @@
 #include "kernels/cuda/compress/job.h"
+#include "kernels/kv/score_pooling.h"
 
 namespace tessera::cuda {
 namespace {
@@ -24,6 +25,13 @@ TESSERA_DEVICE int32_t shared_tokens(const KvPool& pool, const int32_t* table, i
   }
   end = block_max(end, memory);
   return end < tokens ? end : tokens;
+}
+
+// A thread for each window of `tokens` tokens. `seen`: number of tokens.
+TESSERA_DEVICE void pool_windows(KvTokenScore* token_scores, int32_t seen, int32_t tokens) {
+  for (int32_t first = thread() * tokens; first < seen; first += kPlanThreads * tokens) {
+    pool_window(token_scores + first, first + tokens < seen ? tokens : seen - first);
+  }
 }
 
 // Replaces each token's score by the maximum of its neighbourhood (SnapKV), in place. A chunk saves
@@ -79,8 +87,12 @@ TESSERA_KERNEL(kPlanThreads) prepare_kernel(CompressJob job) {
   if (sequence.pool_scores && sequence.policy.score_pool > 1) {
     const int32_t stored = counts.high + sequence.tokens % kKvGroup;
     const int32_t complete = sequence.prompt_tokens - sequence.policy.score_window;
-    pool_scores(job, pages.token_score_row(row), stored < complete ? stored : complete,
-                memory.scores);
+    const int32_t seen = stored < complete ? stored : complete;
+    if (sequence.policy.pooling == KvPooling::window) {
+      pool_windows(pages.token_score_row(row), seen, sequence.policy.score_pool);
+    } else {
+      pool_scores(job, pages.token_score_row(row), seen, memory.scores);
+    }
   }
 }
 

@@ -25,10 +25,9 @@ struct HeadsAllocator {
     }
   }
   template <class Shape>
-  static constexpr double budget(const Shape& shape, int32_t /*layer*/, double measure,
-                                 double /*sum*/) {
+  static constexpr double budget(const Shape& shape, const AllocatorRow& row) {
     const double floor = shape.policy.head_floor;
-    return rounded_product(floor, shape.row_budget) + rounded_product(1 - floor, measure);
+    return rounded_product(floor, shape.row_budget) + rounded_product(1 - floor, row.measure);
   }
 };
 

@@ -13,13 +13,13 @@ namespace tessera {
 struct PyramidAllocator {
   static constexpr AllocatorReads kReads = AllocatorReads::shape;
   template <class Shape>
-  static constexpr double budget(const Shape& shape, int32_t layer, double /*measure*/,
-                                 double /*sum*/) {
+  static constexpr double budget(const Shape& shape, const AllocatorRow& row) {
     const double mean = shape.row_budget;
     const double highest = 2 * mean - mean / double{shape.policy.pyramid_steepness};
     const double first = highest < shape.tokens ? highest : shape.tokens;
     const double last = 2 * mean - first;
-    const double depth = shape.layers > 1 ? static_cast<double>(layer) / (shape.layers - 1) : 0.5;
+    const double depth =
+        shape.layers > 1 ? static_cast<double>(row.layer) / (shape.layers - 1) : 0.5;
     return first + rounded_product(depth, last - first);
   }
 };

@@ -10,8 +10,7 @@ namespace tessera {
 struct UniformAllocator {
   static constexpr AllocatorReads kReads = AllocatorReads::shape;
   template <class Shape>
-  static constexpr double budget(const Shape& shape, int32_t /*layer*/, double /*measure*/,
-                                 double /*sum*/) {
+  static constexpr double budget(const Shape& shape, const AllocatorRow& /*row*/) {
     return shape.row_budget;
   }
 };

@@ -27,11 +27,10 @@ struct ZigzagAllocator {
     }
   }
   template <class Shape>
-  static constexpr double budget(const Shape& shape, int32_t /*layer*/, double measure,
-                                 double sum) {
+  static constexpr double budget(const Shape& shape, const AllocatorRow& row) {
     const double floor = rounded_product(double{shape.policy.head_floor}, shape.row_budget);
     const double shared = rounded_product(shape.row_budget - floor, shape.layers * shape.heads);
-    return floor + (sum > 0 ? rounded_product(shared, measure) / sum : 0.0);
+    return floor + (row.sum > 0 ? rounded_product(shared, row.measure) / row.sum : 0.0);
   }
 };
 

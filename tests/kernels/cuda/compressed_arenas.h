@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "tests/kernels/cuda/two_arenas.h"
+#include "tests/kernels/head_profiles.h"
 
 namespace tessera {
 
@@ -23,8 +24,9 @@ inline KvPolicy with_formats(KvPolicy policy, KvFormat high, KvFormat low) {
 // Each rule, allocator and scorer, with one tier and with two.
 inline std::vector<KvPolicy> policies() {
   std::vector<KvPolicy> all;
-  for (const char* name : {"leankv", "leankv-aggressive", "h2o", "kv-compress", "snapkv",
-                           "pyramidkv", "adakv", "zigzagkv", "lazyeviction", "streaming"}) {
+  for (const char* name :
+       {"leankv", "leankv-aggressive", "h2o", "kv-compress", "snapkv", "pyramidkv", "adakv",
+        "zigzagkv", "lazyeviction", "streaming", "duoattention", "compresskv", "windowkv"}) {
     all.push_back(preset(name));
   }
   KvPolicy mass = with_formats(preset("leankv"), kKvK8V4, kKvK4V2);
@@ -65,7 +67,8 @@ class CompressedArenas : public TwoArenas {
                        .kv_heads = 2,
                        .context = 400,
                        .token_scores = true,
-                       .query_sums = policy.key_score == KvKeyScore::output_aware};
+                       .query_sums = policy.key_score == KvKeyScore::output_aware,
+                       .head_profiles = uneven_head_profiles(4)};
     if (tiers_.low != 0) {
       shape.formats.push_back(policy.low);
     }

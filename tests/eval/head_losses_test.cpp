@@ -1,0 +1,96 @@
+// Profiles of KV heads, measured on the shipped model.
+#include "eval/run/head_losses.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "eval/run/evaluation.h"
+#include "eval/score/item_scores.h"
+#include "eval/tasks/profile.h"
+#include "kernels/cpu/backend.h"
+
+namespace tessera {
+namespace {
+
+class ProfiledHeads : public testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    const std::filesystem::path model =
+        std::filesystem::path(TESSERA_SOURCE_DIR) / "models/checkpoints/tessera-tiny";
+    auto tokenizer = Tokenizer::load(model);
+    ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+    tokenizer_ = *std::move(tokenizer);
+    auto host = ModelHost::load({.model = model, .threads = 2, .batch = 4, .context = 640},
+                                cpu_backend(best_cpu_isa()));
+    ASSERT_TRUE(host.ok()) << host.status();
+    host_ = *std::move(host);
+  }
+  static void TearDownTestSuite() { host_ = nullptr; }
+
+  static std::vector<Task> tasks(Split split, int32_t length) {
+    auto made = make_tasks({.tasks = "materials-later",
+                            .lengths = {length},
+                            .samples = 2,
+                            .questions = 4,
+                            .split = split},
+                           *tokenizer_, 640);
+    EXPECT_TRUE(made.ok()) << made.status();
+    return *std::move(made);
+  }
+
+  static absl::StatusOr<HeadLosses> measure(const std::vector<Task>& tasks) {
+    auto journal = Journal::open("", "");
+    return measure_head_losses(
+        *host_, *tokenizer_, tasks, [](std::string_view, std::string_view, int64_t) {}, *journal);
+  }
+
+  // Returns: the divergence of `policy` with these profiles from f16, in nats.
+  static double divergence_of(const KvPolicy& policy, std::vector<HeadProfile> profiles,
+                              const Task& task) {
+    std::vector<std::unique_ptr<Subject>> subjects;
+    subjects.push_back(host_->subject({"f16", kKvPresetF16.policy}, *tokenizer_).value());
+    subjects.push_back(host_->subject({"own", policy, std::move(profiles)}, *tokenizer_).value());
+    EvaluationOptions options;
+    options.vocab = host_->config().vocab;
+    auto journal = Journal::open("", "");
+    const TaskResults results = evaluate(task, subjects, options, *journal).value();
+    Ratio sum;
+    for (size_t item = 0; item < task.items.size(); ++item) {
+      sum.add(divergence(task.items[item], results.results[1][item], Phase::acted));
+    }
+    return sum.value();
+  }
+
+  inline static std::unique_ptr<Tokenizer> tokenizer_;
+  inline static std::unique_ptr<ModelHost> host_;
+};
+
+TEST_F(ProfiledHeads, KeepTheirTokensWhereTheModelNeedsThem) {
+  const auto losses = measure(tasks(Split::tuning, 384));
+  ASSERT_TRUE(losses.ok()) << losses.status();
+  ASSERT_EQ(std::ssize(losses->losses), 12);
+  KvPolicy policy = find_kv_preset("duoattention")->policy;
+  policy.sinks = 4;
+  policy.keep_tokens = 128;
+  std::vector<float> reversed;
+  for (const float loss : losses->losses) {
+    reversed.push_back(1.0f / (1e-6f + loss));
+  }
+  const std::vector<Task> unseen = tasks(Split::reporting, 384);
+  const double measured = divergence_of(policy, head_profiles(losses->losses), unseen[0]);
+  const double wrong = divergence_of(policy, head_profiles(reversed), unseen[0]);
+  EXPECT_LT(measured * 2, wrong) << "the same number of tokens in the other rows";
+}
+
+TEST_F(ProfiledHeads, AreNotMeasuredWhereNothingIsDropped) {
+  const auto refused = measure(tasks(Split::tuning, 100));
+  EXPECT_EQ(refused.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(refused.status().message()), testing::HasSubstr("more than 128 tokens"));
+}
+
+}  // namespace
+}  // namespace tessera
