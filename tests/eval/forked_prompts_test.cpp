@@ -8,29 +8,15 @@
 #include <vector>
 
 #include "eval/run/evaluation.h"
-#include "eval/run/model_host.h"
 #include "eval/score/scoring.h"
 #include "eval/tasks/documents.h"
-#include "kernels/cpu/backend.h"
+#include "tests/eval/shipped_model.h"
 
 namespace tessera {
 namespace {
 
-class Forks : public testing::Test {
+class Forks : public ShippedModel {
  protected:
-  static void SetUpTestSuite() {
-    const std::filesystem::path model =
-        std::filesystem::path(TESSERA_SOURCE_DIR) / "models/checkpoints/tessera-tiny";
-    auto tokenizer = Tokenizer::load(model);
-    ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
-    tokenizer_ = *std::move(tokenizer);
-    auto host = ModelHost::load({.model = model, .threads = 2, .batch = 3, .context = 640},
-                                cpu_backend(best_cpu_isa()));
-    ASSERT_TRUE(host.ok()) << host.status();
-    host_ = *std::move(host);
-  }
-  static void TearDownTestSuite() { host_ = nullptr; }
-
   static std::unique_ptr<Subject> subject(const std::string& name) {
     const auto presets = find_eval_presets(name);
     auto subject = host_->subject(presets->back(), *tokenizer_);
@@ -54,9 +40,6 @@ class Forks : public testing::Test {
     return make_documents(document_kinds()[3], asked, {{384}, contexts, questions}, *tokenizer_,
                           Material(7));
   }
-
-  inline static std::unique_ptr<Tokenizer> tokenizer_;
-  inline static std::unique_ptr<ModelHost> host_;
 };
 
 constexpr const char* kPresets[] = {"f16",

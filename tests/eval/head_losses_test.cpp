@@ -11,26 +11,13 @@
 #include "eval/run/evaluation.h"
 #include "eval/score/item_scores.h"
 #include "eval/tasks/profile.h"
-#include "kernels/cpu/backend.h"
+#include "tests/eval/shipped_model.h"
 
 namespace tessera {
 namespace {
 
-class ProfiledHeads : public testing::Test {
+class ProfiledHeads : public ShippedModel {
  protected:
-  static void SetUpTestSuite() {
-    const std::filesystem::path model =
-        std::filesystem::path(TESSERA_SOURCE_DIR) / "models/checkpoints/tessera-tiny";
-    auto tokenizer = Tokenizer::load(model);
-    ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
-    tokenizer_ = *std::move(tokenizer);
-    auto host = ModelHost::load({.model = model, .threads = 2, .batch = 4, .context = 640},
-                                cpu_backend(best_cpu_isa()));
-    ASSERT_TRUE(host.ok()) << host.status();
-    host_ = *std::move(host);
-  }
-  static void TearDownTestSuite() { host_ = nullptr; }
-
   static std::vector<Task> tasks(Split split, int32_t length) {
     auto made = make_tasks({.tasks = "materials-later",
                             .lengths = {length},
@@ -64,9 +51,6 @@ class ProfiledHeads : public testing::Test {
     }
     return sum.value();
   }
-
-  inline static std::unique_ptr<Tokenizer> tokenizer_;
-  inline static std::unique_ptr<ModelHost> host_;
 };
 
 TEST_F(ProfiledHeads, KeepTheirTokensWhereTheModelNeedsThem) {

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <memory>
+#include <utility>
+
+#include "eval/run/model_host.h"
+#include "kernels/cpu/backend.h"
+
+namespace tessera {
+
+// Tests that run trials of at most 640 tokens on the shipped model, three at once.
+class ShippedModel : public testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    const std::filesystem::path model =
+        std::filesystem::path(TESSERA_SOURCE_DIR) / "models/checkpoints/tessera-tiny";
+    auto tokenizer = Tokenizer::load(model);
+    ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+    tokenizer_ = *std::move(tokenizer);
+    auto host = ModelHost::load({.model = model, .threads = 2, .batch = 3, .context = 640},
+                                cpu_backend(best_cpu_isa()));
+    ASSERT_TRUE(host.ok()) << host.status();
+    host_ = *std::move(host);
+  }
+  static void TearDownTestSuite() { host_ = nullptr; }
+
+  inline static std::unique_ptr<Tokenizer> tokenizer_;
+  inline static std::unique_ptr<ModelHost> host_;
+};
+
+}  // namespace tessera
