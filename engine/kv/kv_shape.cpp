@@ -109,9 +109,7 @@ absl::StatusOr<KvArenaShape> shape_without_pages(const KvCacheOptions& options) 
                      .layers = options.layers,
                      .kv_heads = options.kv_heads,
                      .context = options.context,
-                     .coded_residuals = options.coded_residuals,
-                     .head_profiles = options.head_profiles,
-                     .rank = options.ranks == nullptr ? 0 : options.ranks->rank()};
+                     .coded_residuals = options.coded_residuals};
   std::vector<KvFormatUse> uses;
   bool all_replay = true;
   int32_t section = 0;  // the longest one
@@ -333,6 +331,8 @@ absl::Status check_options(const KvCacheOptions& options) {
 
 absl::StatusOr<KvArenaShape> shape_of(const KvCacheOptions& options) {
   TESSERA_ASSIGN_OR_RETURN(KvArenaShape shape, shape_without_pages(options));
+  shape.head_profiles = options.head_profiles;
+  shape.rank = options.ranks == nullptr ? 0 : options.ranks->rank();
   TESSERA_ASSIGN_OR_RETURN(shape.pages, count_pages(options, shape));
   return shape;
 }

@@ -19,7 +19,7 @@ class Forks : public ShippedModel {
  protected:
   static std::unique_ptr<Subject> subject(const std::string& name) {
     const auto presets = find_eval_presets(name);
-    auto subject = host_->subject(presets->back(), *tokenizer_);
+    auto subject = host->subject(presets->back(), *tokenizer);
     EXPECT_TRUE(subject.ok()) << subject.status();
     return *std::move(subject);
   }
@@ -37,7 +37,7 @@ class Forks : public ShippedModel {
   }
 
   static Task documents(Asked asked, int32_t contexts, int32_t questions) {
-    return make_documents(document_kinds()[3], asked, {{384}, contexts, questions}, *tokenizer_,
+    return make_documents(document_kinds()[3], asked, {{384}, contexts, questions}, *tokenizer,
                           Material(7));
   }
 };
@@ -118,7 +118,7 @@ TEST_F(Forks, ShowThatStreamingAndH2oAt19PercentAreNotLossless) {
   ASSERT_TRUE(found.ok()) << found.status();
   Report report;
   for (const EvalPreset& preset : *found) {
-    auto own = host_->subject(preset, *tokenizer_);
+    auto own = host->subject(preset, *tokenizer);
     ASSERT_TRUE(own.ok()) << own.status();
     report.subjects.emplace_back().name = preset.name;
     subjects.push_back(*std::move(own));
@@ -126,7 +126,7 @@ TEST_F(Forks, ShowThatStreamingAndH2oAt19PercentAreNotLossless) {
   const std::vector<Task> tasks = {documents(Asked::later, 6, 6)};
   auto journal = Journal::open("", "");
   EvaluationOptions options;
-  options.vocab = host_->config().vocab;
+  options.vocab = host->config().vocab;
   auto results = evaluate(tasks[0], subjects, options, *journal);
   ASSERT_TRUE(results.ok()) << results.status();
   report.tasks = {score_task(tasks[0], *results, 0)};

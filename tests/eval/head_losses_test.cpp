@@ -24,7 +24,7 @@ class ProfiledHeads : public ShippedModel {
                             .samples = 2,
                             .questions = 4,
                             .split = split},
-                           *tokenizer_, 640);
+                           *tokenizer, 640);
     EXPECT_TRUE(made.ok()) << made.status();
     return *std::move(made);
   }
@@ -32,17 +32,17 @@ class ProfiledHeads : public ShippedModel {
   static absl::StatusOr<HeadLosses> measure(const std::vector<Task>& tasks) {
     auto journal = Journal::open("", "");
     return measure_head_losses(
-        *host_, *tokenizer_, tasks, [](std::string_view, std::string_view, int64_t) {}, *journal);
+        *host, *tokenizer, tasks, [](std::string_view, std::string_view, int64_t) {}, *journal);
   }
 
   // Returns: the divergence of `policy` with these profiles from f16, in nats.
   static double divergence_of(const KvPolicy& policy, std::vector<HeadProfile> profiles,
                               const Task& task) {
     std::vector<std::unique_ptr<Subject>> subjects;
-    subjects.push_back(host_->subject({"f16", kKvPresetF16.policy}, *tokenizer_).value());
-    subjects.push_back(host_->subject({"own", policy, std::move(profiles)}, *tokenizer_).value());
+    subjects.push_back(host->subject({"f16", kKvPresetF16.policy}, *tokenizer).value());
+    subjects.push_back(host->subject({"own", policy, std::move(profiles)}, *tokenizer).value());
     EvaluationOptions options;
-    options.vocab = host_->config().vocab;
+    options.vocab = host->config().vocab;
     auto journal = Journal::open("", "");
     const TaskResults results = evaluate(task, subjects, options, *journal).value();
     Ratio sum;

@@ -17,18 +17,18 @@ class ShippedModel : public testing::Test {
   static void SetUpTestSuite() {
     const std::filesystem::path model =
         std::filesystem::path(TESSERA_SOURCE_DIR) / "models/checkpoints/tessera-tiny";
-    auto tokenizer = Tokenizer::load(model);
-    ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
-    tokenizer_ = *std::move(tokenizer);
-    auto host = ModelHost::load({.model = model, .threads = 2, .batch = 3, .context = 640},
-                                cpu_backend(best_cpu_isa()));
-    ASSERT_TRUE(host.ok()) << host.status();
-    host_ = *std::move(host);
+    auto vocabulary = Tokenizer::load(model);
+    ASSERT_TRUE(vocabulary.ok()) << vocabulary.status();
+    tokenizer = *std::move(vocabulary);
+    auto loaded = ModelHost::load({.model = model, .threads = 2, .batch = 3, .context = 640},
+                                  cpu_backend(best_cpu_isa()));
+    ASSERT_TRUE(loaded.ok()) << loaded.status();
+    host = *std::move(loaded);
   }
-  static void TearDownTestSuite() { host_ = nullptr; }
+  static void TearDownTestSuite() { host = nullptr; }
 
-  inline static std::unique_ptr<Tokenizer> tokenizer_;
-  inline static std::unique_ptr<ModelHost> host_;
+  inline static std::unique_ptr<Tokenizer> tokenizer;
+  inline static std::unique_ptr<ModelHost> host;
 };
 
 }  // namespace tessera

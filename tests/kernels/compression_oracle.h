@@ -223,7 +223,8 @@ class CompressionOracle {
           const double first = std::min<double>(
               2.0 * mean - mean / double{policy_.pyramid_steepness}, sequence_.tokens);
           const double last = 2.0 * mean - first;
-          const double depth = layers_ > 1 ? static_cast<double>(i / heads_) / (layers_ - 1) : 0.5;
+          const int32_t layer = i / heads_;
+          const double depth = layers_ > 1 ? static_cast<double>(layer) / (layers_ - 1) : 0.5;
           budgets[static_cast<size_t>(i)] =
               static_cast<int32_t>(std::floor(first + depth * (last - first)));
         }
