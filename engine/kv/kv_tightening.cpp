@@ -84,38 +84,41 @@ class PagesAfter {
     return std::max(high - open_, fixed_);
   }
 
-  // Ranks plan alike, so the bound is that of the rank whose rows keep the most.
-  int64_t by_profile() const {
-    int64_t most = 0;
-    for (int32_t rank = 0; rank < shape_.profiled_ranks(); ++rank) {
-      most = std::max(most, of_rows([&](int64_t row) { return shape_.head_profile(rank, row); }));
-    }
-    return most;
-  }
-  int64_t by_shape() const {
-    return of_rows([](int64_t) { return HeadProfile(); });
+  // Pages of a row with this budget. With two tiers, both may end with a partly filled page.
+  int64_t pages_of_row(int64_t budget) const {
+    const int64_t kept = std::min(closed(), std::max(budget - open_, fixed_));
+    const int64_t high = two_tiers() ? std::min(kept, high_of(budget)) : kept;
+    return div_ceil(high, int64_t{pages_.high_capacity}) +
+           div_ceil(kept - high, int64_t{pages_.low_capacity}) + (two_tiers() ? 1 : 0);
   }
 
-  // Each row has the budget of its layer and profile. With two tiers, both may end with a partly
-  // filled page.
-  template <class ProfileOf>
-  int64_t of_rows(ProfileOf&& profile_of) const {
-    const AllocatorShape of{policy_, shape_.layers, shape_.kv_heads, tokens_,
-                            static_cast<int32_t>(mean_)};
+  // Each row has the budget of its layer.
+  int64_t by_shape() const {
     int64_t sum = 0;
-    for (int64_t place = 0; place < pages_.rows; ++place) {
-      const int64_t budget = budget_of(of, {.layer = static_cast<int32_t>(place / shape_.kv_heads),
-                                            .profile = profile_of(place)});
-      const int64_t kept = std::min(closed(), std::max(budget - open_, fixed_));
-      const int64_t high = two_tiers() ? std::min(kept, high_of(budget)) : kept;
-      const int64_t row = div_ceil(high, int64_t{pages_.high_capacity}) +
-                          div_ceil(kept - high, int64_t{pages_.low_capacity});
-      sum += row + (two_tiers() ? 1 : 0);
+    for (int32_t layer = 0; layer < shape_.layers; ++layer) {
+      sum += shape_.kv_heads * pages_of_row(budget_of({.layer = layer}));
     }
     return sum;
   }
 
-  static int64_t budget_of(const AllocatorShape& of, const AllocatorRow& row) {
+  // Each row has the budget of its layer and profile. Ranks plan alike, so the bound is that of the
+  // rank whose rows keep the most.
+  int64_t by_profile() const {
+    int64_t most = 0;
+    for (int32_t rank = 0; rank < shape_.profiled_ranks(); ++rank) {
+      int64_t sum = 0;
+      for (int64_t row = 0; row < pages_.rows; ++row) {
+        sum += pages_of_row(budget_of({.layer = static_cast<int32_t>(row / shape_.kv_heads),
+                                       .profile = shape_.head_profile(rank, row)}));
+      }
+      most = std::max(most, sum);
+    }
+    return most;
+  }
+
+  int64_t budget_of(const AllocatorRow& row) const {
+    const AllocatorShape of{policy_, shape_.layers, shape_.kv_heads, tokens_,
+                            static_cast<int32_t>(mean_)};
     return with_allocator(of.policy.allocator, [&](auto allocator) -> int64_t {
       using Allocator = decltype(allocator);
       if constexpr (Allocator::kReads == AllocatorReads::shape ||

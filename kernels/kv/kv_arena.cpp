@@ -155,10 +155,12 @@ KvArena::KvArena(const KvArenaShape& shape, Memory memory)
   fill(owners_, shape.pages, uint16_t{0});
   fill(free_list_, shape.pages, 0);
   fill(free_range_, 1, KvFreeRange{0, shape.pages});
-  for (int64_t row = 0; !shape.head_profiles.empty() && row < shape.slot_rows(); ++row) {
-    head_profiles_.host.push_back(shape.head_profile(shape.rank, row));
+  if (!shape.head_profiles.empty()) {
+    for (int64_t row = 0; row < shape.slot_rows(); ++row) {
+      head_profiles_.host.push_back(shape.head_profile(shape.rank, row));
+    }
+    head_profiles_.data = head_profiles_.host.data();
   }
-  head_profiles_.data = head_profiles_.host.data();
   std::iota(free_list_.host.begin(), free_list_.host.end(), 0);
 }
 
@@ -191,7 +193,7 @@ void KvArena::place_on_device() {
   place(owners_);
   place(free_list_);
   place(free_range_);
-  if (!head_profiles_.host.empty()) {
+  if (head_profiles_.data != nullptr) {
     place(head_profiles_);
   }
   TESSERA_CHECK(cutter.used() <= device_bytes(shape_), "an arena larger than its shape says");
@@ -209,7 +211,7 @@ KvPool KvArena::pool() {
           .prefix_blocks = shape_.prefix_blocks(),
           .prefix_block_pages = shape_.max_prefix_block_pages(),
           .prefix_block_tokens = shape_.prefix_block_tokens,
-          .head_profiles = shape_.head_profiles.empty() ? nullptr : head_profiles_.data};
+          .head_profiles = head_profiles_.data};
 }
 
 KvPool KvArena::host_pool() {
@@ -225,7 +227,9 @@ KvPool KvArena::host_pool() {
   seen.owners = host(owners_);
   seen.free_list = host(free_list_);
   seen.free_range = host(free_range_);
-  seen.head_profiles = shape_.head_profiles.empty() ? nullptr : head_profiles_.host.data();
+  if (seen.head_profiles != nullptr) {
+    seen.head_profiles = head_profiles_.host.data();  // never changed
+  }
   return seen;
 }
 
