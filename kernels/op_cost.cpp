@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "kernels/kv/key_bounds.h"
+#include "kernels/kv/key_sketch.h"
 #include "kernels/kv/whole_layers.h"
 #include "kernels/op_cost_units.h"
 
@@ -227,16 +227,19 @@ KvRow seen_closed(const Args& args, const SequenceSpan& span, int32_t head, int3
   return {std::max(0, read - seen.low), std::min(read, seen.low)};
 }
 
-// Returns: bytes of the key bounds by which a query selects tiles, of one row.
-int64_t bound_bytes(const AttentionArgs& args, const SequenceSpan& span, int32_t head) {
+// Returns: bytes of the key sketches by which a query selects tiles, of one row.
+int64_t sketch_bytes(const AttentionArgs& args, const SequenceSpan& span, int32_t head) {
   if (!span.selects() || args.layer < kWholeLayers) {
     return 0;
   }
   const KvPagesView& pages = args.pages;
   const KvRow& row = pages.rows[pages.row_index(span.slot, args.layer, head)];
-  return (div_ceil(row.high, pages.layouts[span.tiers.high].capacity) +
-          div_ceil(row.low, pages.layouts[span.tiers.low].capacity)) *
-         key_bound_bytes(pages.head_dim);
+  const auto of_tier = [&](int32_t tokens, const KvPageLayout& layout) {
+    return div_ceil(tokens, layout.capacity) *
+           KeySketchLayout{layout.head_dim, layout.capacity}.bytes();
+  };
+  return of_tier(row.high, pages.layouts[span.tiers.high]) +
+         of_tier(row.low, pages.layouts[span.tiers.low]);
 }
 
 int64_t bytes_seen(const AttentionArgs& args, const SequenceSpan& span, int32_t head) {
@@ -245,7 +248,7 @@ int64_t bytes_seen(const AttentionArgs& args, const SequenceSpan& span, int32_t 
   const KvRow closed = seen_closed(args, span, head, span.closed_before());
   const int32_t dense =
       span.context + span.count - std::max(span.closed_before() * kKvGroup, first);
-  return bound_bytes(args, span, head) +
+  return sketch_bytes(args, span, head) +
          std::max(0, closed.high - first) * kv_token_bytes(pages.layouts[span.tiers.high]) +
          closed.low * kv_token_bytes(pages.layouts[span.tiers.low]) +
          dense * kv_token_bytes(pages.residual_layout);

@@ -59,12 +59,26 @@ std::vector<AttentionCase> attention_sizes(const Shape& shape) {
 
 // Decode is also timed as under a policy with scores: attention stores weights, and kv_score
 // follows. Cases with shared pages are also timed with a separate read by each sequence, the
-// longest context also with tiles selected by key bounds.
-enum class Way { each_alone, usual, scored, quarter, eighth };
+// longest context also with tiles selected by key sketches.
+enum class Way { each_alone, usual, scored, part_4, part_8, part_16, part_32 };
 
 // Returns: tiles of a row for each one that is read.
 int32_t part_of(Way way) {
-  return way == Way::quarter ? 4 : way == Way::eighth ? 8 : 1;
+  switch (way) {
+    case Way::each_alone:
+    case Way::usual:
+    case Way::scored:
+      return 1;
+    case Way::part_4:
+      return 4;
+    case Way::part_8:
+      return 8;
+    case Way::part_16:
+      return 16;
+    case Way::part_32:
+      return 32;
+  }
+  return 1;
 }
 
 std::vector<Way> ways(const AttentionCase& size, KvFormat format, bool selects_tiles) {
@@ -76,7 +90,7 @@ std::vector<Way> ways(const AttentionCase& size, KvFormat format, bool selects_t
     all.push_back(Way::scored);
   }
   if (size.context == kLongContext - 1 && selects_tiles) {
-    all.insert(all.end(), {Way::quarter, Way::eighth});
+    all.insert(all.end(), {Way::part_4, Way::part_8, Way::part_16, Way::part_32});
   }
   return all;
 }
@@ -89,10 +103,14 @@ const char* suffix(Way way) {
       return "";
     case Way::scored:
       return "+score";
-    case Way::quarter:
-      return ", a quarter read";
-    case Way::eighth:
-      return ", an eighth read";
+    case Way::part_4:
+      return ", 1/4 read";
+    case Way::part_8:
+      return ", 1/8 read";
+    case Way::part_16:
+      return ", 1/16 read";
+    case Way::part_32:
+      return ", 1/32 read";
   }
   return "";
 }
@@ -117,7 +135,7 @@ class AttentionStep {
              .context = size.context + size.count,
              .shared = size.shared,
              .token_scores = way == Way::scored,
-             .key_bounds = part_ > 1,
+             .sketched = part_ > 1,
              .at_least = setup.memory_bytes,
              .min_layers = part_ > 1 ? kWholeLayers + 1 : 2,
              .max_layers = setup.as_in_model ? shape.layers : 0},

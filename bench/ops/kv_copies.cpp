@@ -9,17 +9,18 @@ namespace tessera::bench {
 namespace {
 
 KvArenaShape arena_shape(const KvCopiesShape& shape) {
-  KvArenaShape arena{
-      .formats = {shape.format},
-      .head_dim = shape.head_dim,
-      .page_bytes = KvPageLayout::make(shape.format, shape.head_dim, shape.page_tokens).page_bytes +
-                    (shape.key_bounds ? key_bound_bytes(shape.head_dim) : 0),
-      .slots = shape.sequences,
-      .layers = 1,
-      .kv_heads = shape.kv_heads,
-      .context = shape.context,
-      .token_scores = shape.token_scores,
-      .key_bounds = shape.key_bounds};
+  const KvPageLayout layout = KvPageLayout::make(shape.format, shape.head_dim, shape.page_tokens);
+  const int64_t sketch_bytes =
+      shape.sketched ? key_sketch_bytes(shape.head_dim, layout.capacity) : 0;
+  KvArenaShape arena{.formats = {shape.format},
+                     .head_dim = shape.head_dim,
+                     .page_bytes = layout.page_bytes + sketch_bytes,
+                     .slots = shape.sequences,
+                     .layers = 1,
+                     .kv_heads = shape.kv_heads,
+                     .context = shape.context,
+                     .token_scores = shape.token_scores,
+                     .sketch_bytes = sketch_bytes};
   const int32_t shared_pages = shape.shared / arena.layout(0).capacity;
   const int64_t layer_pages =
       (int64_t{arena.slots} * (arena.row_pages() - shared_pages) + shared_pages) * arena.kv_heads;
@@ -50,8 +51,8 @@ KvCopies::KvCopies(const KvCopiesShape& shape, const Device& device, std::string
   };
   grow({grown.data(), 1});
   fill(backend);
-  if (shape.key_bounds) {
-    fill_key_bounds();
+  if (shape.sketched) {
+    fill_sketches();
   }
   if (shape.shared > 0) {
     const KvRow whole{arena_->shape().closed_tokens(), 0};
@@ -92,17 +93,17 @@ void KvCopies::fill(const Backend& backend) {
                  std::vector<std::byte>(sizeof(KvTokenScore)));
 }
 
-// Keeps the lowest bits, which may be those of the scale, and the highest, so that upper bounds
-// stay above lower ones.
-void KvCopies::fill_key_bounds() {
+// Keeps the lowest bits of the mean, which are those of the steps.
+void KvCopies::fill_sketches() {
   const KvPagesView pages = view();
+  const KvPageLayout& layout = pages.layouts[0];
+  const KeySketchLayout parts{layout.head_dim, layout.capacity};
   std::mt19937 random(1);
   for (int32_t page = 0; page < arena_->shape().pages; ++page) {
-    std::byte* const codes = key_bounds(pages, pages.page(page));
-    for (int32_t i = 0; i < 2 * pages.head_dim; ++i) {
-      const std::byte upper{static_cast<uint8_t>(i < pages.head_dim ? 0x80 : 0)};
-      codes[i] =
-          upper | (codes[i] & std::byte{1}) | std::byte{static_cast<uint8_t>(random() & 0x7e)};
+    std::byte* const sketch = key_sketch(layout, pages.page(page));
+    for (int64_t i = 0; i < parts.bytes(); ++i) {
+      const std::byte kept = i < parts.scales_offset() ? sketch[i] & std::byte{1} : std::byte{0};
+      sketch[i] = kept | std::byte{static_cast<uint8_t>(random() & 0xfe)};
     }
   }
 }

@@ -22,8 +22,8 @@ struct KvCopiesShape {
   // leading tokens whose pages all sequences share; whole pages
   int32_t shared = 0;
   bool token_scores = false;
-  bool key_bounds = false;  // random ones, so that chosen tiles are scattered; host memory only
-  int64_t at_least = 0;     // minimum bytes of all pages
+  bool sketched = false;  // random sketches, so that chosen tiles are scattered; host memory only
+  int64_t at_least = 0;   // minimum bytes of all pages
   int64_t min_layers = 2;
   int64_t max_layers = 0;  // unless min_layers is larger; 0: no limit
 };
@@ -49,7 +49,7 @@ class KvCopies {
 
  private:
   void fill(const Backend& backend);
-  void fill_key_bounds();
+  void fill_sketches();
 
   const Device& device_;
   std::unique_ptr<KvArena> arena_;

@@ -59,7 +59,7 @@ absl::StatusOr<std::unique_ptr<KvCache>> KvCache::create(const KvCacheOptions& o
                                                          const Backend& backend, Stream stream) {
   TESSERA_RETURN_IF_ERROR(check_options(options));
   TESSERA_ASSIGN_OR_RETURN(const KvArenaShape shape, shape_of(options));
-  if (shape.key_bounds && !backend.selects_tiles) {
+  if (shape.sketch_bytes > 0 && !backend.selects_tiles) {
     return absl::InvalidArgumentError(absl::StrCat(
         "KV cache: the backend ", backend.name,
         " reads all pages; read_share must be 1, so presets such as k8v4-quest have no kernels"));

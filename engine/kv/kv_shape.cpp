@@ -101,6 +101,16 @@ absl::Status check_residuals(const KvArenaShape& shape) {
   return absl::OkStatus();
 }
 
+// Adds room for sketches of the tokens of a page, in the format with the most of them.
+void add_sketches(KvArenaShape& shape) {
+  int32_t most = 0;
+  for (size_t tier = 0; tier < shape.formats.size(); ++tier) {
+    most = std::max(most, shape.layout(tier).capacity);
+  }
+  shape.sketch_bytes = key_sketch_bytes(shape.head_dim, most);
+  shape.page_bytes += shape.sketch_bytes;
+}
+
 // The shape without its number of pages.
 absl::StatusOr<KvArenaShape> shape_without_pages(const KvCacheOptions& options) {
   KvArenaShape shape{.formats = {},
@@ -112,6 +122,7 @@ absl::StatusOr<KvArenaShape> shape_without_pages(const KvCacheOptions& options) 
                      .coded_residuals = options.coded_residuals};
   std::vector<KvFormatUse> uses;
   bool all_replay = true;
+  bool selects = false;
   int32_t section = 0;  // the longest one
   for (const KvPolicy& policy : policies_of(options)) {
     for (const KvFormat format : {policy.high, policy.low}) {
@@ -130,7 +141,7 @@ absl::StatusOr<KvArenaShape> shape_without_pages(const KvCacheOptions& options) 
     section = policy.replays() ? std::max(section, policy.section) : section;
     shape.token_scores = shape.token_scores || policy.needs_token_scores();
     shape.query_sums = shape.query_sums || policy.prunes_keys();
-    shape.key_bounds = shape.key_bounds || policy.selects();
+    selects = selects || policy.selects();
   }
   shape.section_scores = all_replay ? section : 0;
   for (const KvFormat format : options.ladder) {
@@ -152,8 +163,10 @@ absl::StatusOr<KvArenaShape> shape_without_pages(const KvCacheOptions& options) 
   if (options.prefix_cache) {
     add_prefix_blocks(options, shape, uses);
   }
-  shape.page_bytes = best_page_bytes(uses, options.head_dim) +
-                     (shape.key_bounds ? key_bound_bytes(options.head_dim) : 0);
+  shape.page_bytes = best_page_bytes(uses, options.head_dim);
+  if (selects) {
+    add_sketches(shape);
+  }
   if (options.prefix_cache) {
     std::vector<KvPageLayout> layouts;
     for (const uint8_t tier : shape.prefix_block_tiers) {
@@ -280,10 +293,10 @@ absl::Status check_policy(const KvPolicy& policy, const KvModel& model) {
                      " does not go with a model of sliding-window attention (window ",
                      model.sliding_window, "), which reads the newest tokens alone"));
   }
-  if (policy.selects() && model.head_dim < kMinBoundedHeadDim) {
-    return absl::InvalidArgumentError(absl::StrCat("KV policy: read_share ", policy.read_share,
-                                                   " needs heads of at least ", kMinBoundedHeadDim,
-                                                   " channels, the model has ", model.head_dim));
+  if (policy.selects() && !has_sketches(model.head_dim)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "KV policy: read_share ", policy.read_share,
+        " needs heads of at least 32 channels, a multiple of 8; the model has ", model.head_dim));
   }
   if (policy.is_lossy() && model.group > kMaxScoredHeads) {
     return absl::InvalidArgumentError(
@@ -377,10 +390,10 @@ absl::Status check_served(const KvPolicy& policy, const KvModel& model, const Kv
           "are shared");
     }
   }
-  if (policy.selects() && !shape.key_bounds) {
+  if (policy.selects() && shape.sketch_bytes == 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("KV policy: read_share ", policy.read_share,
-                     " needs bounds of keys in the pages, which this server does not keep: no "
+                     " needs sketches of keys in the pages, which this server does not keep: no "
                      "preset with read_share below 1 was named at its start"));
   }
   if (policy.key_score == KvKeyScore::output_aware && !shape.query_sums) {

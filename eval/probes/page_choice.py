@@ -29,6 +29,11 @@ def relative(x):  # to the best run of each query head
     return x - x.max(-1, keepdims=True)
 
 
+def log_sum(x):  # over the last axis
+    most = x.max(-1, keepdims=True)
+    return (most + np.log(np.exp(x - most).sum(-1, keepdims=True)))[..., 0]
+
+
 def product(queries, vectors):
     return np.einsum("ksgtd,knd->ksgtn", queries, vectors)
 
@@ -39,19 +44,52 @@ def bounds(queries, keys, _):
     return upper.sum(2)
 
 
-def mean(queries, keys, _):
-    return relative(product(queries, keys.mean(2))).max(2)
-
-
 def moments(queries, keys, _):
     """The logarithm of the mean exponential of normal keys with the run's mean and variance of each channel."""
     logs = product(queries, keys.mean(2)) + product(queries * queries, keys.var(2)) / 2
     return relative(logs).max(2)
 
 
-def summed_moments(queries, keys, _):
-    """The same, summed over the query heads: one product for all of them."""
-    return (product(queries, keys.mean(2)) + product(queries * queries, keys.var(2)) / 2).sum(2)
+def clusters(queries, keys, _):
+    """Means of 8 clusters of the run's keys, 4 steps of k-means."""
+    runs, size, width = keys.shape[0] * keys.shape[1], keys.shape[2], keys.shape[3]
+    all_keys = keys.reshape(runs, size, width)
+    centers = all_keys[:, :: size // 8]
+    for _ in range(4):
+        distances = (centers**2).sum(-1)[:, None] - 2 * all_keys @ centers.transpose(0, 2, 1)
+        own = np.eye(8, dtype=np.float32)[distances.argmin(-1)]
+        counts = own.sum(1)
+        sums = own.transpose(0, 2, 1) @ all_keys
+        centers = np.where(counts[..., None] > 0, sums / np.maximum(counts, 1)[..., None], centers)
+    logs = product(queries, centers.reshape(keys.shape[0], -1, width))
+    logs += np.log(np.maximum(counts, 1e-6)).reshape(keys.shape[0], 1, 1, 1, -1)
+    return relative(log_sum(logs.reshape(*logs.shape[:-1], -1, 8))).max(2)
+
+
+def hadamard(size):
+    matrix = np.ones((1, 1), np.float32)
+    while len(matrix) < size:
+        matrix = np.block([[matrix, matrix], [matrix, -matrix]])
+    return matrix / np.float32(np.sqrt(size))
+
+
+def coded(levels, rotated):
+    """The run's mean key, and the differences from it in levels times a scale of each key."""
+    levels = np.array(levels, np.float32)
+    limits = (levels[1:] + levels[:-1]) / 2
+
+    def estimate(queries, keys, _):
+        turn = hadamard(keys.shape[-1]) if rotated else np.eye(keys.shape[-1], dtype=np.float32)
+        turned = keys @ turn
+        mean = turned.mean(2, keepdims=True)
+        rest = turned - mean
+        codes = levels[np.searchsorted(limits, rest / rest.std(-1, keepdims=True))]
+        scale = (rest * rest).sum(-1, keepdims=True) / (rest * codes).sum(-1, keepdims=True)
+        read = (mean + scale * codes).reshape(keys.shape[0], -1, keys.shape[-1])
+        logs = product(queries @ turn, read)
+        return relative(log_sum(logs.reshape(*logs.shape[:-1], *keys.shape[1:3]))).max(2)
+
+    return estimate
 
 
 def attention(_, keys, logits):
@@ -60,7 +98,16 @@ def attention(_, keys, logits):
     return shares.reshape(*shares.shape[:-1], *keys.shape[1:3]).sum(-1).sum(2)
 
 
-ESTIMATES = {one.__name__: one for one in (bounds, mean, moments, summed_moments, attention)}
+TWO_BITS = (-1.510, -0.4528, 0.4528, 1.510)
+ESTIMATES = {
+    "bounds": bounds,
+    "moments": moments,
+    "clusters": clusters,
+    "signs": coded((-0.798, 0.798), True),
+    "unrotated": coded(TWO_BITS, False),
+    "sketch": coded(TWO_BITS, True),
+    "attention": attention,
+}
 
 
 class Chooser:

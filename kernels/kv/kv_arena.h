@@ -8,7 +8,7 @@
 
 #include "kernels/backend.h"
 #include "kernels/kv/head_profile.h"
-#include "kernels/kv/key_bounds.h"
+#include "kernels/kv/key_sketch.h"
 #include "kernels/kv/kv_page.h"
 #include "kernels/kv/kv_pool.h"
 #include "kernels/memory_mapping.h"
@@ -29,7 +29,7 @@ struct KvSectionBlock {
 struct KvArenaShape {
   std::vector<KvFormat> formats;  // formats of pages; a tier is an index into this list
   int32_t head_dim = 0;
-  int64_t page_bytes = 0;  // see best_page_bytes() (kernels/kv/kv_page_size.h); with key_bounds
+  int64_t page_bytes = 0;  // see best_page_bytes() (kernels/kv/kv_page_size.h); with sketch_bytes
   int32_t pages = 0;
   int32_t slots = 0;  // sequences that hold pages at the same time
   int32_t layers = 0;
@@ -47,7 +47,8 @@ struct KvArenaShape {
   int32_t short_block_tokens = 0;
   // Host bytes that the owner of the arena keeps for each prefix block; counted in total_bytes().
   int64_t prefix_block_host_bytes = 0;
-  bool key_bounds = false;  // pages end with bounds of their keys (kernels/kv/key_bounds.h)
+  // Bytes at the end of each page for the sketch of its keys (kernels/kv/key_sketch.h). 0: none.
+  int64_t sketch_bytes = 0;
   // Residual buffers hold codes of 8 bits in place of floats. All formats must be of codes.
   bool coded_residuals = false;
   // Profiles of the whole model, [layers, KV heads on all ranks]; the arena is that of `rank`.
@@ -56,8 +57,7 @@ struct KvArenaShape {
   int32_t rank = 0;
 
   KvPageLayout layout(size_t tier) const {
-    return KvPageLayout::fit(formats[tier], head_dim,
-                             page_bytes - (key_bounds ? key_bound_bytes(head_dim) : 0));
+    return KvPageLayout::fit(formats[tier], head_dim, page_bytes - sketch_bytes);
   }
   // f32 is never combined with other formats: every other format closes groups from their f16 form,
   // or from that form's codes.

@@ -94,8 +94,8 @@ struct KvPolicy {
   float mass_keep = 0.99f;
 
   // ---- reading, without a rule. Below 1: a generated token reads this share of the closed tokens
-  // of each row, and at least `read_tokens`, in attention tiles that the bounds of keys choose
-  // (Quest; kernels/kv/key_bounds.h). Queries of the prompt read everything.
+  // of each row, and at least `read_tokens`, in attention tiles that sketches of keys choose
+  // (kernels/kv/key_sketch.h). Queries of the prompt read everything.
   float read_share = 1;
   int32_t read_tokens = 512;
 

@@ -191,8 +191,8 @@ constexpr KvPolicy replay_31() {
   return policy;
 }
 
-// Quest (2024). The paper reads a number of tokens; here it is a share. A page of 16 tokens has
-// bounds there, a page of any size here.
+// Quest (2024). The paper reads a number of tokens; here it is a share. It ranks pages of 16 tokens
+// by bounds of their keys; here sketches rank attention tiles (kernels/kv/key_sketch.h).
 constexpr KvPolicy quest() {
   KvPolicy policy;
   policy.high = kKvK8V4;

@@ -186,24 +186,25 @@ TEST_F(KvCacheTest, RefusesBudgetsByTheProfileOfAModelWithoutOne) {
   EXPECT_TRUE((*make(options))->check(policy).ok());
 }
 
-TEST_F(KvCacheTest, RefusesToSelectTilesWithoutBoundsInThePages) {
+TEST_F(KvCacheTest, RefusesToSelectTilesWithoutSketchesInThePages) {
   KvCacheOptions options = small_options();
   options.head_dim = 64;
   const KvPolicy quest = find_kv_preset("k8v4-quest")->policy;
   options.preset = *find_kv_preset("k8v4");
   const int64_t without = (*make(options))->shape().page_bytes;
   EXPECT_THAT(std::string((*make(options))->check(quest).message()),
-              testing::AllOf(HasSubstr("read_share 0.25"), HasSubstr("bounds of keys")));
+              testing::AllOf(HasSubstr("read_share 0.25"), HasSubstr("sketches of keys")));
   options.also = {*find_kv_preset("k8v4-quest")};
   EXPECT_TRUE((*make(options))->check(quest).ok());
-  EXPECT_EQ((*make(options))->shape().page_bytes, without + 128) << "8 bits for each bound";
+  EXPECT_EQ((*make(options))->shape().page_bytes, without + 64 + 64 + 1024)
+      << "a mean, scales, codes of 2 bits";
   EXPECT_EQ((*make(options))->planning().budget().page_tokens, kKvGroup);
   options.sliding_window = 100;
   EXPECT_THAT(std::string(make(options).status().message()),
               testing::AllOf(HasSubstr("read_share 0.25"), HasSubstr("sliding-window")));
   options.sliding_window = 0;
   options.head_dim = 8;
-  EXPECT_THAT(std::string(make(options).status().message()), HasSubstr("at least 16 channels"));
+  EXPECT_THAT(std::string(make(options).status().message()), HasSubstr("at least 32 channels"));
 }
 
 TEST_F(KvCacheTest, RefusesToSelectTilesOnABackendThatReadsAll) {

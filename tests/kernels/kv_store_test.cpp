@@ -6,7 +6,7 @@
 #include <string>
 
 #include "kernels/cpu/pages/page_codec.h"
-#include "kernels/kv/key_bounds.h"
+#include "kernels/kv/key_sketch.h"
 #include "tests/kernels/isas.h"
 #include "tests/kernels/kv_sequences.h"
 
@@ -358,10 +358,10 @@ TEST(StoredF16, IsNeverInfiniteNorNan) {
 }
 
 // A page of 128 tokens is full in the source, and the fork has half of its tokens.
-TEST(KeyBounds, OfAForkAreThoseOfItsOwnTokens) {
+TEST(KeySketches, OfAForkAreThoseOfItsOwnTokens) {
   KvArenaShape shape = shape_of(kKvK8V4, 64, 400, 128);
-  shape.page_bytes += key_bound_bytes(shape.head_dim);
-  shape.key_bounds = true;
+  shape.sketch_bytes = key_sketch_bytes(shape.head_dim, 128);
+  shape.page_bytes += shape.sketch_bytes;
   const auto arena = make_arena_of_nan(shape);
   ThreadPool pool(1);
   const Backend& backend = cpu_backend(CpuIsa::scalar);
@@ -374,13 +374,13 @@ TEST(KeyBounds, OfAForkAreThoseOfItsOwnTokens) {
   store_step(backend, pool, *arena, {{2, 0, 64, keys.data(), keys.data(), {0, 0}}}, 0);
   const KvPagesView pages = arena->view();
   for (int32_t head = 0; head < shape.kv_heads; ++head) {
-    const auto bounds = [&](int32_t slot) {
+    const auto sketch = [&](int32_t slot) {
       const int32_t first_page = pages.table(pages.row_index(slot, 0, head))[0];
-      const std::byte* codes = key_bounds(pages, pages.page(first_page));
-      return std::vector<std::byte>(codes, codes + 2 * shape.head_dim);
+      const std::byte* bytes = key_sketch(pages.layouts[0], pages.page(first_page));
+      return std::vector<std::byte>(bytes, bytes + KeySketchLayout{shape.head_dim, 128}.bytes());
     };
-    EXPECT_EQ(bounds(1), bounds(2)) << head;
-    EXPECT_NE(bounds(1), bounds(0)) << head;
+    EXPECT_EQ(sketch(1), sketch(2)) << head;
+    EXPECT_NE(sketch(1), sketch(0)) << head;
   }
 }
 

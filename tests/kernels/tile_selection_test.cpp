@@ -1,4 +1,4 @@
-// Decode reads the tiles whose key bounds promise the largest products with its queries.
+// Decode reads the tiles whose key sketches promise the most attention to its queries.
 
 #include <gtest/gtest.h>
 
@@ -8,11 +8,13 @@
 #include <numeric>
 #include <set>
 
-#include "kernels/cpu/attention/bound_query.h"
-#include "kernels/cpu/pages/key_bounds.h"
+#include "kernels/cpu/attention/sketch_query.h"
+#include "kernels/cpu/pages/key_sketch.h"
 #include "kernels/cpu/pages/page_codec.h"
-#include "kernels/cpu/tiles/bound_dots.h"
+#include "kernels/cpu/tiles/sketch_sums.h"
+#include "kernels/kv/rotation.h"
 #include "kernels/kv/whole_layers.h"
+#include "tests/kernels/decoded_sketch.h"
 #include "tests/kernels/isas.h"
 #include "tests/kernels/kv_sequences.h"
 
@@ -56,10 +58,13 @@ class SelectionWorld {
       arena.prefix_block_tiers = {0, 1};
     }
     arena.page_bytes =
-        round_up(KvPageLayout::make(shape.format, shape.head_dim, shape.page_tokens).page_bytes,
-                 128) +
-        key_bound_bytes(shape.head_dim);
-    arena.key_bounds = true;
+        KvPageLayout::make(shape.format, shape.head_dim, shape.page_tokens).page_bytes;
+    int32_t most = 0;
+    for (size_t tier = 0; tier < arena.formats.size(); ++tier) {
+      most = std::max(most, arena.layout(tier).capacity);
+    }
+    arena.sketch_bytes = key_sketch_bytes(shape.head_dim, most);
+    arena.page_bytes += arena.sketch_bytes;
     arena.pages = 2 * static_cast<int32_t>(arena.rows()) * arena.row_pages();
     arena_ = KvArena::make(arena);
     queries_ = random_floats(random_, int64_t{query_heads()} * shape.head_dim, 2.0f);
@@ -152,17 +157,18 @@ class SelectionWorld {
     }
   }
 
-  // Returns: for each KV head, the tiles that the definition chooses, by products in double
-  // precision with the bounds of the keys themselves.
+  // Returns: for each KV head, the tiles that the definition chooses by estimates of the scalar
+  // kernels.
   std::vector<std::set<int32_t>> chosen(int32_t read_tiles) const {
     const KvPagesView pages = arena_->view();
     std::vector<std::set<int32_t>> all;
     for (int32_t head = 0; head < shape_.kv_heads; ++head) {
       const int64_t row = pages.row_index(0, kLayer, head);
       const int32_t tiles = pages.rows[row].high / kAttentionTile;
-      std::vector<std::pair<double, int32_t>> ranked;
+      std::vector<std::pair<float, int32_t>> ranked;
+      const std::vector<float> ranks = ranks_of_tiles(row, head, tiles);
       for (int32_t tile = 1; tile + 1 < tiles; ++tile) {
-        ranked.emplace_back(-bound_of_tile(row, head, tile), tile);
+        ranked.emplace_back(-ranks[static_cast<size_t>(tile)], tile);
       }
       std::sort(ranked.begin(), ranked.end());
       std::set<int32_t> read{0, tiles - 1};
@@ -174,8 +180,8 @@ class SelectionWorld {
     return all;
   }
 
-  // Checks every page of a row: no key is outside the bounds, and no product above the bound.
-  void expect_bounds_hold(int32_t slot, KvTiers tiers) {
+  // Checks the sketches of every page of a slot.
+  void expect_sketches(int32_t slot, KvTiers tiers) {
     const KvPagesView pages = arena_->view();
     for (int32_t head = 0; head < shape_.kv_heads; ++head) {
       const int64_t row = pages.row_index(slot, kLayer, head);
@@ -184,9 +190,9 @@ class SelectionWorld {
         const int32_t tokens = high ? pages.rows[row].high : pages.rows[row].low;
         for (int32_t first = 0; first < tokens; first += layout.capacity) {
           const int32_t entry = first / layout.capacity;
-          expect_bounds_hold(
-              layout, pages.page(pages.table(row)[high ? entry : pages.row_pages - 1 - entry]),
-              std::min(layout.capacity, tokens - first));
+          expect_sketch_of(layout,
+                           pages.page(pages.table(row)[high ? entry : pages.row_pages - 1 - entry]),
+                           std::min(layout.capacity, tokens - first));
         }
       }
     }
@@ -219,57 +225,36 @@ class SelectionWorld {
 
  private:
   // Requires: each page is in one tile.
-  double bound_of_tile(int64_t row, int32_t kv_head, int32_t tile) const {
+  std::vector<float> ranks_of_tiles(int64_t row, int32_t kv_head, int32_t tiles) const {
     const KvPagesView pages = arena_->view();
     const KvPageLayout& layout = pages.layouts[0];
-    double largest = -1e30;
-    for (int32_t first = tile * kAttentionTile; first < (tile + 1) * kAttentionTile;
-         first += layout.capacity) {
-      const std::byte* page = pages.page(pages.table(row)[first / layout.capacity]);
-      const std::byte* codes = key_bounds(pages, const_cast<std::byte*>(page));
-      const BoundScale scale = bound_scale(codes);
-      double sum = 0;
-      for (int32_t h = 0; h < shape_.gqa_ratio; ++h) {
-        const float* q = query(kv_head * shape_.gqa_ratio + h);
-        for (int32_t c = 0; c < shape_.head_dim; ++c) {
-          const auto bound = [&](int32_t at) {
-            return double{scale.zero} + double{scale.step} * static_cast<uint8_t>(codes[at]);
-          };
-          sum += std::max(q[c] * bound(c), q[c] * bound(shape_.head_dim + c));
+    const int32_t heads = shape_.gqa_ratio;
+    const SketchQueries queries(query(kv_head * heads), heads, shape_.head_dim, scale());
+    std::vector<std::vector<float>> estimates(static_cast<size_t>(heads));
+    for (int32_t tile = 0; tile < tiles; ++tile) {
+      std::vector<float> best(static_cast<size_t>(heads), -1e30f);
+      for (int32_t first = tile * kAttentionTile; first < (tile + 1) * kAttentionTile;
+           first += layout.capacity) {
+        float of_page[SketchQueries::kMaxHeads];
+        queries.estimate(layout, pages.page(pages.table(row)[first / layout.capacity]), 0,
+                         static_cast<int32_t>(div_ceil(layout.capacity, kSketchTokens)),
+                         kScalarSketch, of_page);
+        for (size_t head = 0; head < best.size(); ++head) {
+          best[head] = std::max(best[head], of_page[head]);
         }
       }
-      largest = std::max(largest, sum);
-    }
-    return largest;
-  }
-
-  void expect_bounds_hold(const KvPageLayout& layout, std::byte* page, int32_t tokens) {
-    const std::byte* codes = key_bounds(arena_->view(), page);
-    const BoundScale scale = bound_scale(codes);
-    const std::vector<float> some = random_floats(random_, 4 * shape_.head_dim, 3.0f);
-    std::vector<float> k(static_cast<size_t>(shape_.head_dim));
-    for (int32_t token = 0; token < tokens; ++token) {
-      decode_key(layout, page, token, k.data());
-      for (int32_t c = 0; c < shape_.head_dim; ++c) {
-        const auto bound = [&](int32_t at) {
-          return double{scale.zero} + double{scale.step} * static_cast<uint8_t>(codes[at]);
-        };
-        ASSERT_LE(k[static_cast<size_t>(c)], bound(c)) << shape_.text();
-        ASSERT_GE(k[static_cast<size_t>(c)], bound(shape_.head_dim + c)) << shape_.text();
-      }
-      for (const int32_t heads : {1, 4}) {
-        double dots = 0;
-        double size = 0;
-        for (size_t i = 0; i < static_cast<size_t>(heads * shape_.head_dim); ++i) {
-          const double product = double{some[i]} * k[i % k.size()];
-          dots += product;
-          size += std::abs(product);
-        }
-        const BoundQuery query(some.data(), heads, shape_.head_dim);
-        ASSERT_GE(query.bound(codes, BoundDots<ScalarDots>::multiply), dots - 1e-5 * size)
-            << shape_.text();
+      for (size_t head = 0; head < best.size(); ++head) {
+        estimates[head].push_back(best[head]);
       }
     }
+    std::vector<float> ranks(static_cast<size_t>(tiles), -1e30f);
+    for (const std::vector<float>& of_head : estimates) {
+      const float best = *std::max_element(of_head.begin(), of_head.end());
+      for (size_t tile = 0; tile < ranks.size(); ++tile) {
+        ranks[tile] = std::max(ranks[tile], of_head[tile] - best);
+      }
+    }
+    return ranks;
   }
 
   SelectionShape shape_;
@@ -282,12 +267,9 @@ class SelectionWorld {
 
 class TileSelectionTest : public testing::TestWithParam<CpuIsa> {};
 
-TEST_P(TileSelectionTest, HasBoundsThatNoKeyOfAnyFormatExceeds) {
+TEST_P(TileSelectionTest, HasSketchesNearTheKeysOfEveryFormat) {
   for (const KvFormat format : named_formats()) {
-    for (const int32_t head_dim : {16, 64, 80}) {
-      if (format.rotated && head_dim == 16) {
-        continue;  // no format of the engine
-      }
+    for (const int32_t head_dim : {32, 64, 80}) {
       for (const int32_t page_tokens : {64, 48, 128}) {
         SelectionWorld world({.format = format,
                               .head_dim = head_dim,
@@ -296,7 +278,8 @@ TEST_P(TileSelectionTest, HasBoundsThatNoKeyOfAnyFormatExceeds) {
                               .seed = static_cast<uint32_t>(head_dim + page_tokens)},
                              GetParam());
         world.store(70);
-        world.expect_bounds_hold(0, {0, 0});
+        SCOPED_TRACE(name_of(format) + ", head_dim " + std::to_string(head_dim));
+        world.expect_sketches(0, {0, 0});
       }
     }
   }
@@ -375,8 +358,7 @@ TEST_P(TileSelectionTest, FindsAPlantedKeyAnywhere) {
   }
 }
 
-// A long context of noise, with four keys for each query head that take all of its attention. The
-// keys of noise have wide bounds, in which weaker keys vanish; the share of these is recorded.
+// A long context of noise, with four keys for each query head that take most of its attention.
 TEST_P(TileSelectionTest, FindsTheAttentionOfPlantedKeysAt32ThousandTokens) {
   const SelectionShape shape{.kv_heads = 1, .gqa_ratio = 4, .tokens = 32768 + 7, .seed = 12};
   for (const float strength : {0.75f, 1.5f}) {
@@ -391,15 +373,13 @@ TEST_P(TileSelectionTest, FindsTheAttentionOfPlantedKeysAt32ThousandTokens) {
     world.store(4096);
     std::vector<float> all(4), read(4);
     world.attend({world.last(0)}, kLayer, &all);
-    for (const int32_t part : {4, 8}) {
+    for (const int32_t part : {4, 8, 16}) {
       world.attend({world.last(512 / part)}, kLayer, &read);
       double found = 0;  // mean over the heads
       for (size_t head = 0; head < 4; ++head) {
         found += std::exp(double{read[head]} - all[head]) / 4;
       }
-      if (strength > 1) {
-        EXPECT_GT(found, 0.99) << "1/" << part;
-      }
+      EXPECT_GT(found, 0.99) << "1/" << part << ", strength " << strength;
       RecordProperty("found_of_" + std::to_string(strength) + "_in_1_of_" + std::to_string(part),
                      std::to_string(found));
     }
@@ -426,7 +406,7 @@ TEST_P(TileSelectionTest, ReadsEverythingInTheFirstLayers) {
   }
 }
 
-TEST_P(TileSelectionTest, KeepsItsBoundsThroughForksSwapsAndDemotion) {
+TEST_P(TileSelectionTest, KeepsItsSketchesThroughForksSwapsAndDemotion) {
   const SelectionShape shape{.tokens = 700, .seed = 9};
   SelectionWorld world(shape, GetParam());
   world.store(100);
@@ -436,7 +416,7 @@ TEST_P(TileSelectionTest, KeepsItsBoundsThroughForksSwapsAndDemotion) {
 
   const KvFork forks[] = {{.from = 0, .to = 1, .tiers = {0, 0}, .high = 1 << 30}};
   backend.kv_fork({arena.pool(), forks}, world.stream());
-  world.expect_bounds_hold(1, {0, 0});
+  world.expect_sketches(1, {0, 0});
   EXPECT_EQ(world.attend(1, shape.tokens, 5), out);
 
   const auto released = [&](int32_t slot) {
@@ -449,7 +429,7 @@ TEST_P(TileSelectionTest, KeepsItsBoundsThroughForksSwapsAndDemotion) {
   released(0);
   released(1);
   backend.kv_swap_in({arena.pool(), snapshot, bytes}, world.stream());
-  world.expect_bounds_hold(0, {0, 0});
+  world.expect_sketches(0, {0, 0});
   EXPECT_EQ(world.attend(0, shape.tokens, 5), out);
 
   std::vector<KvShare> shares;
@@ -470,26 +450,28 @@ TEST_P(TileSelectionTest, KeepsItsBoundsThroughForksSwapsAndDemotion) {
   const KvAttachment attachments[] = {{0, {0, 1}, blocks}};
   backend.kv_attach({arena.pool(), attachments}, world.stream());
   ASSERT_GT(arena.view().rows[0].low, 0);
-  world.expect_bounds_hold(0, {0, 1});
+  world.expect_sketches(0, {0, 1});
 }
 
-TEST_P(TileSelectionTest, WritesTheSameBoundsForAnyChunks) {
+TEST_P(TileSelectionTest, WritesTheSameSketchesForAnyChunks) {
   const SelectionShape shape{.tokens = 300, .page_tokens = 96, .seed = 10};
-  const auto bounds = [&](int32_t chunk) {
+  const auto sketches = [&](int32_t chunk) {
     SelectionWorld world(shape, GetParam());
     world.store(chunk);
     const KvPagesView pages = world.arena().view();
     std::vector<std::byte> all;
     for (int32_t entry = 0; entry < 3; ++entry) {
       const int64_t row = pages.row_index(0, kLayer, 1);
-      const std::byte* codes = key_bounds(pages, pages.page(pages.table(row)[entry]));
-      all.insert(all.end(), codes, codes + 2 * shape.head_dim);
+      const KvPageLayout& layout = pages.layouts[0];
+      const std::byte* sketch = key_sketch(layout, pages.page(pages.table(row)[entry]));
+      all.insert(all.end(), sketch,
+                 sketch + KeySketchLayout{layout.head_dim, layout.capacity}.bytes());
     }
     return all;
   };
-  const std::vector<std::byte> whole = bounds(300);
+  const std::vector<std::byte> whole = sketches(300);
   for (const int32_t chunk : {1, 64, 100}) {
-    EXPECT_EQ(bounds(chunk), whole) << chunk;
+    EXPECT_EQ(sketches(chunk), whole) << chunk;
   }
 }
 

@@ -135,7 +135,7 @@ class Llama:
 
 
 def read_tokenizer(reader):
-    from tokenizers import Tokenizer, models, pre_tokenizers
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
     tokens = reader.fields["tokenizer.ggml.tokens"].contents()
     merges = [tuple(m.split(" ")) for m in reader.fields["tokenizer.ggml.merges"].contents()]
@@ -146,4 +146,5 @@ def read_tokenizer(reader):
             pre_tokenizers.ByteLevel(add_prefix_space=False),
         ]
     )
+    tokenizer.decoder = decoders.ByteLevel()
     return tokenizer

@@ -402,7 +402,7 @@ void run_attention(const AttentionKernels& kernels, const AttentionArgs& args, S
   if (selection.any()) {
     pool.parallel_for(rows, 1, [&](int64_t begin, int64_t end, int) {
       for (int64_t row = begin; row < end; ++row) {
-        selection.choose(row, kernels.bound_dot);
+        selection.choose(row, kernels.sketch);
       }
     });
   }
@@ -458,7 +458,7 @@ int64_t attention_scratch_bytes(const StepLimits& limits, int32_t query_heads, i
   return AttentionPlan::scratch_bytes(rows) +
          SharedRuns::scratch_bytes(sequences, query_heads, splits) +
          Partials::bytes(rows * splits, head_dim) +
-         (limits.selects ? TileSelection::scratch_bytes(rows, limits.context) : 0);
+         (limits.selects ? TileSelection::scratch_bytes(rows, 1, limits.context) : 0);
 }
 void attention(const AttentionArgs& args, Stream stream) {
   run_attention(kAttentionKernels, args, stream);

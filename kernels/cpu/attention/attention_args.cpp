@@ -1,7 +1,7 @@
 #include "kernels/check.h"
 #include "kernels/cpu/attention/row_tokens.h"
 #include "kernels/cpu/simd/limits.h"
-#include "kernels/kv/key_bounds.h"
+#include "kernels/kv/key_sketch.h"
 
 namespace tessera {
 namespace {
@@ -9,8 +9,8 @@ namespace {
 void check_selection(const AttentionArgs& args, const SequenceSpan& span) {
   const KvPagesView& pages = args.pages;
   TESSERA_CHECK(
-      has_key_bounds(pages, pages.layouts[span.tiers.high]) && pages.head_dim >= kMinBoundedHeadDim,
-      "attention: tiles are selected by key bounds, which the arena lacks");
+      has_key_sketch(pages, pages.layouts[span.tiers.high]) && has_sketches(pages.head_dim),
+      "attention: tiles are selected by key sketches, which the arena lacks");
   TESSERA_CHECK(args.sliding_window == 0, "attention: selected tiles exclude a sliding window");
   TESSERA_CHECK(!leaves_attention_weights(args, static_cast<size_t>(&span - args.sequences.data())),
                 "attention: tiles that are not read leave no weights");

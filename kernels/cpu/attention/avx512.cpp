@@ -2,9 +2,9 @@
 #include "kernels/cpu/simd/compiler.h"
 #include "kernels/cpu/simd/lanes_avx512.h"
 #include "kernels/cpu/simd/sparse_lanes_avx512.h"
-#include "kernels/cpu/tiles/bound_dots.h"
 #include "kernels/cpu/tiles/code_attention.h"
 #include "kernels/cpu/tiles/lane_attention.h"
+#include "kernels/cpu/tiles/sketch_avx2.h"
 #include "kernels/cpu/tiles/sparse_attention.h"
 #include "kernels/kv/rotation_levels.h"
 #ifdef TESSERA_COMPILES_FP16
@@ -18,18 +18,7 @@ using Floats = LaneAttention<Lanes>;
 using Codes = CodeAttention<CodeLanes>;
 using Softmax = LaneSoftmax<Lanes>;
 
-struct DotLanes {
-  static constexpr int32_t kCodes = 32;
-  static __m512i no_sums() { return _mm512_setzero_si512(); }
-  static __m512i add_products(__m512i sums, const uint8_t* codes, const int16_t* factors,
-                              int32_t left) {
-    const __mmask32 valid = left >= kCodes ? ~__mmask32{0} : __mmask32{0xffff};
-    const __m512i words = _mm512_cvtepu8_epi16(_mm256_maskz_loadu_epi8(valid, codes));
-    return _mm512_add_epi32(sums,
-                            _mm512_madd_epi16(words, _mm512_maskz_loadu_epi16(valid, factors)));
-  }
-  static int32_t total(__m512i sums) { return _mm512_reduce_add_epi32(sums); }
-};
+using Sketch = Avx2Sketch<Lanes>;
 
 template <class Sparse>
 constexpr AttentionKernels kernels_of() {
@@ -45,7 +34,7 @@ constexpr AttentionKernels kernels_of() {
           Softmax::merge,
           Softmax::normalise,
           RotationLevels<Lanes>::rotate,
-          BoundDots<DotLanes>::multiply};
+          {Sketch::multiply, Sketch::add}};
 }
 
 }  // namespace

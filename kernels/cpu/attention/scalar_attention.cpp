@@ -10,7 +10,7 @@
 #include "kernels/cpu/pages/sparse_codec.h"
 #include "kernels/cpu/simd/limits.h"
 #include "kernels/cpu/threads/thread_pool.h"
-#include "kernels/cpu/tiles/bound_dots.h"
+#include "kernels/cpu/tiles/sketch_sums.h"
 #include "kernels/e4m3.h"
 #include "kernels/kv/code_step.h"
 #include "kernels/kv/rotation.h"
@@ -312,10 +312,10 @@ struct QueryRow {
 }  // namespace
 
 int64_t attention_scratch_bytes(const StepLimits& limits, int32_t query_heads, int32_t) {
-  return limits.selects
-             ? TileSelection::scratch_bytes(
-                   int64_t{std::min(limits.sequences, limits.tokens)} * query_heads, limits.context)
-             : 0;
+  return limits.selects ? TileSelection::scratch_bytes(
+                              int64_t{std::min(limits.sequences, limits.tokens)} * query_heads, 1,
+                              limits.context)
+                        : 0;
 }
 
 void attention(const AttentionArgs& args, Stream stream) {
@@ -325,7 +325,7 @@ void attention(const AttentionArgs& args, Stream stream) {
   const TileSelection selection(args, args.scratch.data());
   TESSERA_CHECK(selection.bytes() <= std::ssize(args.scratch), "attention: scratch is too small");
   for (int64_t row = 0; selection.any() && row < selection.rows(); ++row) {
-    selection.choose(row, BoundDots<ScalarDots>::multiply);
+    selection.choose(row, kScalarSketch);
   }
   int64_t first_dense = 0;
   for (const SequenceSpan& span : args.sequences) {

@@ -2,7 +2,7 @@
 
 #include "kernels/check.h"
 #include "kernels/cpu/pages/free_list.h"
-#include "kernels/cpu/pages/key_bounds.h"
+#include "kernels/cpu/pages/key_sketch.h"
 #include "kernels/cpu/pages/ops.h"
 #include "kernels/cpu/pages/token_ops.h"
 #include "kernels/cpu/simd/limits.h"
@@ -29,8 +29,8 @@ void encode_row(const TokenOps& ops, const KvDemoteArgs& args, const PrefixBlock
     if ((token + 1) % to.capacity == 0) {
       std::byte* const page = pages.page(table[token / to.capacity]);
       std::memcpy(page, scratch, static_cast<size_t>(to.used_bytes()));
-      if (has_key_bounds(pages, to)) {
-        write_key_bounds(pages, to, to.capacity, page);
+      if (has_key_sketch(pages, to)) {
+        write_key_sketch(to, to.capacity, page);
       }
     }
   }

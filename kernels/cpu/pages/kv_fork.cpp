@@ -3,7 +3,7 @@
 
 #include "kernels/check.h"
 #include "kernels/cpu/pages/free_list.h"
-#include "kernels/cpu/pages/key_bounds.h"
+#include "kernels/cpu/pages/key_sketch.h"
 #include "kernels/cpu/pages/ops.h"
 
 namespace tessera::scalar {
@@ -29,9 +29,9 @@ void fork_end(const KvPool& pool, const RowEnd& end, const int32_t* from, int32_
     to[entry] = free_list.take();
     std::byte* const page = pool.pages.page(to[entry]);
     std::memcpy(page, pool.pages.page(from[entry]), static_cast<size_t>(pool.pages.page_bytes));
-    if (has_key_bounds(pool.pages, end.layout)) {
+    if (has_key_sketch(pool.pages, end.layout)) {
       // The source's page may hold more tokens by now, on which the copy must not depend.
-      write_key_bounds(pool.pages, end.layout, rest, page);
+      write_key_sketch(end.layout, rest, page);
     }
   }
 }

@@ -2,7 +2,7 @@
 #include <cstring>
 
 #include "kernels/check.h"
-#include "kernels/cpu/pages/key_bounds.h"
+#include "kernels/cpu/pages/key_sketch.h"
 #include "kernels/cpu/pages/ops.h"
 #include "kernels/cpu/pages/page_codec.h"
 #include "kernels/cpu/pages/page_ops.h"
@@ -147,15 +147,15 @@ class Store {
         close_tokens(shape, row, stored, group, tile);
       }
     }
-    if (has_key_bounds(args_.pages, layout)) {
-      bound_pages(layout, row, before / layout.capacity, stored);
+    if (has_key_sketch(args_.pages, layout)) {
+      sketch_pages(layout, row, before / layout.capacity, stored);
     }
   }
 
-  // Bounds the keys of the row's pages from entry `first` on. The last one may be partly filled.
-  void bound_pages(const KvPageLayout& layout, int64_t row, int32_t first, int32_t stored) const {
+  // Sketches the keys of the row's pages from entry `first` on. The last one may be partly filled.
+  void sketch_pages(const KvPageLayout& layout, int64_t row, int32_t first, int32_t stored) const {
     for (int32_t place = first * layout.capacity; place < stored; place += layout.capacity) {
-      write_key_bounds(args_.pages, layout, std::min(layout.capacity, stored - place),
+      write_key_sketch(layout, std::min(layout.capacity, stored - place),
                        page_of(layout, row, place));
     }
   }

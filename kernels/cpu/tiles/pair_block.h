@@ -7,6 +7,7 @@
 #include "kernels/backend.h"
 #include "kernels/cpu/pages/kv_tile.h"
 #include "kernels/cpu/simd/limits.h"
+#include "kernels/cpu/tiles/sketch_sums.h"
 #include "kernels/half.h"
 
 namespace tessera {
@@ -150,8 +151,7 @@ struct AttentionKernels {
   void (*normalise)(float* values, float sum, int32_t head_dim);
   // As rotate() of kernels/kv/rotation.h.
   void (*rotate)(float* channels, int32_t head_dim);
-  // As BoundDots::multiply (bound_dots.h).
-  int32_t (*bound_dot)(const uint8_t* codes, const int16_t* factors, int32_t count);
+  SketchKernels sketch;
   // Called before and after the add_tile calls of a split, on their thread, for kernels that need
   // thread state.
   void (*begin_tiles)(const PairBlock& block) = no_state;

@@ -1,0 +1,143 @@
+// Estimates of attention by sketches of keys, against double precision and the scalar kernels.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+#include <vector>
+
+#include "kernels/cpu/attention/sketch_query.h"
+#include "kernels/cpu/isa.h"
+#include "kernels/cpu/pages/page_codec.h"
+#include "kernels/cpu/tiles/pair_block.h"
+#include "kernels/cpu/tiles/sketch_sums.h"
+#include "kernels/kv/rotation.h"
+#include "tests/kernels/decoded_sketch.h"
+#include "tests/kernels/isas.h"
+
+namespace tessera {
+namespace {
+
+// The definition, in double precision.
+double estimate_of(const DecodedSketch& sketch, const float* query, int32_t head_dim, float scale,
+                   int32_t tokens) {
+  std::vector<double> products;
+  double mean = 0;
+  for (int32_t c = 0; c < head_dim; ++c) {
+    mean += double{scale} * query[c] * sketch.mean(c);
+  }
+  double largest = 0;
+  for (int32_t token = 0; token < tokens; ++token) {
+    double product = 0;
+    for (int32_t c = 0; c < head_dim; ++c) {
+      product += double{scale} * query[c] * sketch.difference(token, c);
+    }
+    products.push_back(product);
+    largest = std::max(largest, product);
+  }
+  double near = 0;
+  for (const double product : products) {
+    near += std::max(0.0, 1 - (largest - product) / 2);
+  }
+  return mean + largest + std::log(std::max(1.0, near));
+}
+
+TEST(SketchQueriesTest, EstimateAttentionAsInDoublePrecision) {
+  for (const int32_t head_dim : {32, 64, 80, 128}) {
+    std::mt19937 random(static_cast<uint32_t>(head_dim));
+    KvPageLayout layout = KvPageLayout::make(kKvF32, head_dim, 96);
+    std::vector<std::byte> page(
+        static_cast<size_t>(layout.page_bytes + key_sketch_bytes(head_dim, layout.capacity)));
+    for (int32_t token = 0; token < layout.capacity; ++token) {
+      const std::vector<float> key = random_floats(random, head_dim, 1.5f);
+      encode_token(layout, key.data(), key.data(), page.data(), token);
+    }
+    write_key_sketch(layout, layout.capacity, page.data());
+    const DecodedSketch sketch(layout, page.data());
+    constexpr int32_t kHeads = 5;
+    std::vector<float> queries = random_floats(random, kHeads * head_dim, 2.0f);
+    const float scale = 1 / std::sqrt(static_cast<float>(head_dim));
+    float estimates[SketchQueries::kMaxHeads];
+    const SketchQueries estimated(queries.data(), kHeads, head_dim, scale);
+    estimated.estimate(layout, page.data(), 0, 3, kScalarSketch, estimates);
+    for (int32_t head = 0; head < kHeads; ++head) {
+      float* const query = queries.data() + int64_t{head} * head_dim;
+      rotate(query, head_dim);
+      const double expected = estimate_of(sketch, query, head_dim, scale, layout.capacity);
+      // 0.06 of the logarithm, and the steps of the tables.
+      EXPECT_NEAR(estimates[head], expected, 0.06 + 0.02 * std::abs(expected)) << head_dim;
+    }
+  }
+}
+
+TEST(SketchQueriesTest, OfNoUsableNumbersFindAllPagesEqual) {
+  constexpr int32_t kHeadDim = 64;
+  std::mt19937 random(4);
+  KvPageLayout layout = KvPageLayout::make(kKvF32, kHeadDim, 64);
+  std::vector<std::byte> page(
+      static_cast<size_t>(layout.page_bytes + key_sketch_bytes(kHeadDim, layout.capacity)));
+  for (int32_t token = 0; token < layout.capacity; ++token) {
+    const std::vector<float> key = random_floats(random, kHeadDim);
+    encode_token(layout, key.data(), key.data(), page.data(), token);
+  }
+  write_key_sketch(layout, layout.capacity, page.data());
+  for (const float odd : {0.0f, 1e-30f, static_cast<float>(NAN), HUGE_VALF, -HUGE_VALF}) {
+    std::vector<float> query(kHeadDim, odd);
+    float estimates[SketchQueries::kMaxHeads];
+    SketchQueries(query.data(), 1, kHeadDim, 0.125f)
+        .estimate(layout, page.data(), 0, 2, kScalarSketch, estimates);
+    EXPECT_NEAR(estimates[0], std::log(64.0f), 1e-6) << odd;
+  }
+}
+
+TEST(SketchKernelsTest, HaveTheSumsOfTheScalarOnes) {
+  if (!cpu_supports(CpuIsa::avx2)) {
+    GTEST_SKIP() << "no AVX2";
+  }
+  std::mt19937 random(9);
+  const auto bytes = [&](int64_t count, int32_t end) {
+    std::vector<uint8_t> all(static_cast<size_t>(count));
+    for (uint8_t& one : all) {
+      one = static_cast<uint8_t>(random() % static_cast<uint32_t>(end));
+    }
+    return all;
+  };
+  for (const int32_t head_dim : {32, 40, 64, 80, 128, 256}) {
+    for (int32_t heads = 1; heads <= SketchQueries::kMaxHeads; ++heads) {
+      for (int32_t blocks = 1; blocks <= SketchStep::kMaxBlocks; ++blocks) {
+        const std::vector<uint8_t> codes = bytes(int64_t{blocks} * head_dim * 8, 256);
+        const std::vector<uint8_t> scales = bytes(int64_t{blocks} * kSketchTokens, 256);
+        const std::vector<uint8_t> tables =
+            bytes(int64_t{heads} * head_dim * 8, 2 * SketchStep::kTableZero + 1);
+        std::vector<int32_t> widths(static_cast<size_t>(heads));
+        for (int32_t& width : widths) {
+          width = 1 + static_cast<int32_t>(random() % 32767);
+        }
+        const SketchStep step{codes.data(), scales.data(), blocks,
+                              head_dim,     tables.data(), widths.data()};
+        SketchSums own, expected;
+        kScalarSketch.add(step, heads, expected);
+        avx2::kAttentionKernels.sketch.add(step, heads, own);
+        for (int32_t head = 0; head < heads; ++head) {
+          EXPECT_EQ(own.largest[head], expected.largest[head]) << head_dim << ' ' << blocks;
+          EXPECT_EQ(own.near[head], expected.near[head]) << head_dim << ' ' << blocks;
+        }
+      }
+    }
+    constexpr int32_t kHeads = 3;
+    std::vector<int16_t> factors(static_cast<size_t>(kHeads * head_dim));
+    for (int16_t& factor : factors) {
+      factor = static_cast<int16_t>(static_cast<int32_t>(random() % 60001) - 30000);
+    }
+    const std::vector<uint8_t> mean = bytes(head_dim, 256);
+    std::vector<int32_t> own(kHeads), expected = own;
+    avx2::kAttentionKernels.sketch.multiply(mean.data(), factors.data(), head_dim, kHeads,
+                                            own.data());
+    kScalarSketch.multiply(mean.data(), factors.data(), head_dim, kHeads, expected.data());
+    EXPECT_EQ(own, expected) << head_dim;
+  }
+}
+
+}  // namespace
+}  // namespace tessera
