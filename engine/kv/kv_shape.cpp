@@ -101,8 +101,14 @@ absl::Status check_residuals(const KvArenaShape& shape) {
   return absl::OkStatus();
 }
 
-// Adds room for sketches of the tokens of a page, in the format with the most of them.
-void add_sketches(KvArenaShape& shape) {
+// Adds room for sketches of a page's tokens, in the format with the most of them, if any policy
+// selects tiles.
+void add_sketches(const KvCacheOptions& options, KvArenaShape& shape) {
+  const std::vector<KvPolicy> policies = policies_of(options);
+  if (std::none_of(policies.begin(), policies.end(),
+                   [](const KvPolicy& policy) { return policy.selects(); })) {
+    return;
+  }
   int32_t most = 0;
   for (size_t tier = 0; tier < shape.formats.size(); ++tier) {
     most = std::max(most, shape.layout(tier).capacity);
@@ -122,7 +128,6 @@ absl::StatusOr<KvArenaShape> shape_without_pages(const KvCacheOptions& options) 
                      .coded_residuals = options.coded_residuals};
   std::vector<KvFormatUse> uses;
   bool all_replay = true;
-  bool selects = false;
   int32_t section = 0;  // the longest one
   for (const KvPolicy& policy : policies_of(options)) {
     for (const KvFormat format : {policy.high, policy.low}) {
@@ -141,7 +146,6 @@ absl::StatusOr<KvArenaShape> shape_without_pages(const KvCacheOptions& options) 
     section = policy.replays() ? std::max(section, policy.section) : section;
     shape.token_scores = shape.token_scores || policy.needs_token_scores();
     shape.query_sums = shape.query_sums || policy.prunes_keys();
-    selects = selects || policy.selects();
   }
   shape.section_scores = all_replay ? section : 0;
   for (const KvFormat format : options.ladder) {
@@ -164,9 +168,7 @@ absl::StatusOr<KvArenaShape> shape_without_pages(const KvCacheOptions& options) 
     add_prefix_blocks(options, shape, uses);
   }
   shape.page_bytes = best_page_bytes(uses, options.head_dim);
-  if (selects) {
-    add_sketches(shape);
-  }
+  add_sketches(options, shape);
   if (options.prefix_cache) {
     std::vector<KvPageLayout> layouts;
     for (const uint8_t tier : shape.prefix_block_tiers) {
