@@ -19,6 +19,23 @@
 namespace tessera {
 namespace {
 
+// A full page of random keys in f32, with its sketch.
+struct SketchedPage {
+  SketchedPage(int32_t head_dim, int32_t tokens, float spread, std::mt19937& random)
+      : layout(KvPageLayout::make(kKvF32, head_dim, tokens)),
+        bytes(
+            static_cast<size_t>(layout.page_bytes + key_sketch_bytes(head_dim, layout.capacity))) {
+    for (int32_t token = 0; token < layout.capacity; ++token) {
+      const std::vector<float> key = random_floats(random, head_dim, spread);
+      encode_token(layout, key.data(), key.data(), bytes.data(), token);
+    }
+    write_key_sketch(layout, layout.capacity, bytes.data());
+  }
+
+  KvPageLayout layout;
+  std::vector<std::byte> bytes;
+};
+
 // The definition, in double precision.
 double estimate_of(const DecodedSketch& sketch, const float* query, int32_t head_dim, float scale,
                    int32_t tokens) {
@@ -46,25 +63,18 @@ double estimate_of(const DecodedSketch& sketch, const float* query, int32_t head
 TEST(SketchQueriesTest, EstimateAttentionAsInDoublePrecision) {
   for (const int32_t head_dim : {32, 64, 80, 128}) {
     std::mt19937 random(static_cast<uint32_t>(head_dim));
-    KvPageLayout layout = KvPageLayout::make(kKvF32, head_dim, 96);
-    std::vector<std::byte> page(
-        static_cast<size_t>(layout.page_bytes + key_sketch_bytes(head_dim, layout.capacity)));
-    for (int32_t token = 0; token < layout.capacity; ++token) {
-      const std::vector<float> key = random_floats(random, head_dim, 1.5f);
-      encode_token(layout, key.data(), key.data(), page.data(), token);
-    }
-    write_key_sketch(layout, layout.capacity, page.data());
-    const DecodedSketch sketch(layout, page.data());
+    const SketchedPage page(head_dim, 96, 1.5f, random);
+    const DecodedSketch sketch(page.layout, page.bytes.data());
     constexpr int32_t kHeads = 5;
     std::vector<float> queries = random_floats(random, kHeads * head_dim, 2.0f);
     const float scale = 1 / std::sqrt(static_cast<float>(head_dim));
     float estimates[SketchQueries::kMaxHeads];
     const SketchQueries estimated(queries.data(), kHeads, head_dim, scale);
-    estimated.estimate(layout, page.data(), 0, 3, kScalarSketch, estimates);
+    estimated.estimate(page.layout, page.bytes.data(), 0, 3, kScalarSketch, estimates);
     for (int32_t head = 0; head < kHeads; ++head) {
       float* const query = queries.data() + int64_t{head} * head_dim;
       rotate(query, head_dim);
-      const double expected = estimate_of(sketch, query, head_dim, scale, layout.capacity);
+      const double expected = estimate_of(sketch, query, head_dim, scale, page.layout.capacity);
       // 0.06 of the logarithm, and the steps of the tables.
       EXPECT_NEAR(estimates[head], expected, 0.06 + 0.02 * std::abs(expected)) << head_dim;
     }
@@ -74,19 +84,12 @@ TEST(SketchQueriesTest, EstimateAttentionAsInDoublePrecision) {
 TEST(SketchQueriesTest, OfNoUsableNumbersFindAllPagesEqual) {
   constexpr int32_t kHeadDim = 64;
   std::mt19937 random(4);
-  KvPageLayout layout = KvPageLayout::make(kKvF32, kHeadDim, 64);
-  std::vector<std::byte> page(
-      static_cast<size_t>(layout.page_bytes + key_sketch_bytes(kHeadDim, layout.capacity)));
-  for (int32_t token = 0; token < layout.capacity; ++token) {
-    const std::vector<float> key = random_floats(random, kHeadDim);
-    encode_token(layout, key.data(), key.data(), page.data(), token);
-  }
-  write_key_sketch(layout, layout.capacity, page.data());
+  const SketchedPage page(kHeadDim, 64, 1, random);
   for (const float odd : {0.0f, 1e-30f, static_cast<float>(NAN), HUGE_VALF, -HUGE_VALF}) {
     std::vector<float> query(kHeadDim, odd);
     float estimates[SketchQueries::kMaxHeads];
     SketchQueries(query.data(), 1, kHeadDim, 0.125f)
-        .estimate(layout, page.data(), 0, 2, kScalarSketch, estimates);
+        .estimate(page.layout, page.bytes.data(), 0, 2, kScalarSketch, estimates);
     EXPECT_NEAR(estimates[0], std::log(64.0f), 1e-6) << odd;
   }
 }
