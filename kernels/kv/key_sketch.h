@@ -22,13 +22,12 @@ namespace tessera {
 // layout of the page's format. Every op that copies a page copies them. kv_fork writes them anew
 // for a partly filled page, because the copy may have fewer tokens.
 //
-//   [ mean (head_dim) | scales (1 a token) | codes of 32 tokens each (head_dim / 2, 16) | slack ]
+//   [ mean (head_dim) | scales (1 a token) | codes of 32 tokens each (head_dim / 4, 32) | slack ]
 //
 // A channel of the mean is step * (byte - kSketchZero), a scale is step * byte. The lowest bits of
 // the first 32 bytes of the mean are those of two bfloat16, the lowest bit of each first: the step
-// of the mean, then the step of the scales. Of each two channels, byte i has the codes of tokens i
-// and 16 + i: those of token i in its lower half, the lower channel in the lower bits. A token that
-// is not stored has the scale 0.
+// of the mean, then the step of the scales. A byte has the codes of four channels of one token, the
+// lowest channel in the lowest bits. A token that is not stored has the scale 0.
 inline constexpr int32_t kSketchZero = 128;   // byte of a mean's channel of 0
 inline constexpr int32_t kSketchTokens = 32;  // tokens whose codes lie together
 inline constexpr int32_t kSketchLevels = 4;
@@ -46,7 +45,7 @@ struct KeySketchLayout {
   int32_t capacity;
 
   constexpr int64_t blocks() const { return div_ceil(capacity, kSketchTokens); }
-  constexpr int64_t block_bytes() const { return int64_t{head_dim} / 2 * (kSketchTokens / 2); }
+  constexpr int64_t block_bytes() const { return int64_t{head_dim} / 4 * kSketchTokens; }
   constexpr int64_t scales_offset() const { return head_dim; }
   constexpr int64_t codes_offset() const { return head_dim + blocks() * kSketchTokens; }
   constexpr int64_t bytes() const { return codes_offset() + blocks() * block_bytes(); }

@@ -25,10 +25,9 @@ class DecodedSketch {
     return double{steps_.scales} * bytes_[parts_.scales_offset() + token];
   }
   double difference(int32_t token, int32_t channel) const {
-    const uint8_t both = bytes_[parts_.codes_offset() + token / 32 * parts_.block_bytes() +
-                                channel / 2 * 16 + token % 16];
-    const int32_t pair = token % 32 < 16 ? both & 15 : both >> 4;
-    return scale(token) * kSketchLevel[channel % 2 == 0 ? pair & 3 : pair >> 2];
+    const uint8_t four = bytes_[parts_.codes_offset() + token / 32 * parts_.block_bytes() +
+                                channel / 4 * 32 + token % 32];
+    return scale(token) * kSketchLevel[four >> channel % 4 * 2 & 3];
   }
   double channel(int32_t token, int32_t channel) const {
     return mean(channel) + difference(token, channel);

@@ -70,7 +70,7 @@ TEST(SketchQueriesTest, EstimateAttentionAsInDoublePrecision) {
     const float scale = 1 / std::sqrt(static_cast<float>(head_dim));
     float estimates[SketchQueries::kMaxHeads];
     const SketchQueries estimated(queries.data(), kHeads, head_dim, scale);
-    estimated.estimate(page.layout, page.bytes.data(), 0, 3, kScalarSketch, estimates);
+    estimated.estimate(page.layout, page.bytes.data(), 0, 3, ScalarSketch::add, estimates);
     for (int32_t head = 0; head < kHeads; ++head) {
       float* const query = queries.data() + int64_t{head} * head_dim;
       rotate(query, head_dim);
@@ -89,56 +89,51 @@ TEST(SketchQueriesTest, OfNoUsableNumbersFindAllPagesEqual) {
     std::vector<float> query(kHeadDim, odd);
     float estimates[SketchQueries::kMaxHeads];
     SketchQueries(query.data(), 1, kHeadDim, 0.125f)
-        .estimate(page.layout, page.bytes.data(), 0, 2, kScalarSketch, estimates);
+        .estimate(page.layout, page.bytes.data(), 0, 2, ScalarSketch::add, estimates);
     EXPECT_NEAR(estimates[0], std::log(64.0f), 1e-6) << odd;
   }
 }
 
-TEST(SketchKernelsTest, HaveTheSumsOfTheScalarOnes) {
+TEST(SketchKernelTest, HasTheSumsOfTheScalarOne) {
   if (!cpu_supports(CpuIsa::avx2)) {
     GTEST_SKIP() << "no AVX2";
   }
   std::mt19937 random(9);
-  const auto bytes = [&](int64_t count, int32_t end) {
-    std::vector<uint8_t> all(static_cast<size_t>(count));
-    for (uint8_t& one : all) {
-      one = static_cast<uint8_t>(random() % static_cast<uint32_t>(end));
+  const auto numbers = [&random]<class T>(T, int64_t count, int32_t first, int32_t end) {
+    std::vector<T> all(static_cast<size_t>(count));
+    for (T& one : all) {
+      one = static_cast<T>(first + static_cast<int32_t>(random() % uint32_t(end - first)));
     }
     return all;
   };
   for (const int32_t head_dim : {32, 40, 64, 80, 128, 256}) {
-    for (int32_t heads = 1; heads <= SketchQueries::kMaxHeads; ++heads) {
+    const int32_t padded = SketchStep::padded(head_dim);
+    for (int32_t heads = 1; heads <= SketchStep::kMaxHeads; ++heads) {
       for (int32_t blocks = 1; blocks <= SketchStep::kMaxBlocks; ++blocks) {
-        const std::vector<uint8_t> codes = bytes(int64_t{blocks} * head_dim * 8, 256);
-        const std::vector<uint8_t> scales = bytes(int64_t{blocks} * kSketchTokens, 256);
-        const std::vector<uint8_t> tables =
-            bytes(int64_t{heads} * head_dim * 8, 2 * SketchStep::kTableZero + 1);
-        std::vector<int32_t> widths(static_cast<size_t>(heads));
-        for (int32_t& width : widths) {
-          width = 1 + static_cast<int32_t>(random() % 32767);
+        const auto mean = numbers(uint8_t{}, padded, 0, 256);
+        const auto codes = numbers(uint8_t{}, int64_t{blocks} * head_dim * 8, 0, 256);
+        const auto scales = numbers(uint8_t{}, int64_t{blocks} * kSketchTokens, 0, 256);
+        auto factors = numbers(int16_t{}, int64_t{heads} * padded, -30000, 30001);
+        for (int32_t i = 0; i < heads * padded; ++i) {
+          if (i % padded >= head_dim) {
+            factors[static_cast<size_t>(i)] = 0;
+          }
         }
-        const SketchStep step{codes.data(), scales.data(), blocks,
-                              head_dim,     tables.data(), widths.data()};
+        const auto tables =
+            numbers(uint8_t{}, int64_t{heads} * head_dim * 8, 0, 2 * SketchStep::kTableZero + 1);
+        const auto widths = numbers(int16_t{}, SketchStep::kMaxHeads, 1, SketchStep::kMaxWidth + 1);
+        const SketchStep step{mean.data(), codes.data(),   scales.data(), blocks,
+                              head_dim,    factors.data(), tables.data(), widths.data()};
         SketchSums own, expected;
-        kScalarSketch.add(step, heads, expected);
-        avx2::kAttentionKernels.sketch.add(step, heads, own);
+        ScalarSketch::add(step, heads, expected);
+        avx2::kAttentionKernels.sketch(step, heads, own);
         for (int32_t head = 0; head < heads; ++head) {
+          EXPECT_EQ(own.mean[head], expected.mean[head]) << head_dim;
           EXPECT_EQ(own.largest[head], expected.largest[head]) << head_dim << ' ' << blocks;
           EXPECT_EQ(own.near[head], expected.near[head]) << head_dim << ' ' << blocks;
         }
       }
     }
-    constexpr int32_t kHeads = 3;
-    std::vector<int16_t> factors(static_cast<size_t>(kHeads * head_dim));
-    for (int16_t& factor : factors) {
-      factor = static_cast<int16_t>(static_cast<int32_t>(random() % 60001) - 30000);
-    }
-    const std::vector<uint8_t> mean = bytes(head_dim, 256);
-    std::vector<int32_t> own(kHeads), expected = own;
-    avx2::kAttentionKernels.sketch.multiply(mean.data(), factors.data(), head_dim, kHeads,
-                                            own.data());
-    kScalarSketch.multiply(mean.data(), factors.data(), head_dim, kHeads, expected.data());
-    EXPECT_EQ(own, expected) << head_dim;
   }
 }
 

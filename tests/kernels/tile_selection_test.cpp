@@ -238,7 +238,7 @@ class SelectionWorld {
         float of_page[SketchQueries::kMaxHeads];
         queries.estimate(layout, pages.page(pages.table(row)[first / layout.capacity]), 0,
                          static_cast<int32_t>(div_ceil(layout.capacity, kSketchTokens)),
-                         kScalarSketch, of_page);
+                         ScalarSketch::add, of_page);
         for (size_t head = 0; head < best.size(); ++head) {
           best[head] = std::max(best[head], of_page[head]);
         }

@@ -31,6 +31,6 @@ const AttentionKernels kAttentionKernels{Floats::load_query,
                                          Softmax::merge,
                                          Softmax::normalise,
                                          RotationLevels<Lanes>::rotate,
-                                         {Sketch::multiply, Sketch::add}};
+                                         Sketch::add};
 
 }  // namespace tessera::avx2

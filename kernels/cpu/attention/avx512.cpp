@@ -34,7 +34,7 @@ constexpr AttentionKernels kernels_of() {
           Softmax::merge,
           Softmax::normalise,
           RotationLevels<Lanes>::rotate,
-          {Sketch::multiply, Sketch::add}};
+          Sketch::add};
 }
 
 }  // namespace

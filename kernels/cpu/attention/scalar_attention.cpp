@@ -325,7 +325,7 @@ void attention(const AttentionArgs& args, Stream stream) {
   const TileSelection selection(args, args.scratch.data());
   TESSERA_CHECK(selection.bytes() <= std::ssize(args.scratch), "attention: scratch is too small");
   for (int64_t row = 0; selection.any() && row < selection.rows(); ++row) {
-    selection.choose(row, kScalarSketch);
+    selection.choose(row, ScalarSketch::add);
   }
   int64_t first_dense = 0;
   for (const SequenceSpan& span : args.sequences) {

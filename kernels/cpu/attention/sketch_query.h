@@ -16,7 +16,7 @@ namespace tessera {
 // Queries of one KV head, to be multiplied by the key sketches of pages (kernels/kv/key_sketch.h).
 class SketchQueries {
  public:
-  static constexpr int32_t kMaxHeads = SketchSums::kMaxHeads;
+  static constexpr int32_t kMaxHeads = SketchStep::kMaxHeads;
 
   // queries: [heads, head_dim]. scale: of products, as in attention.
   // Requires: 0 < heads <= kMaxHeads; has_sketches(head_dim).
@@ -49,32 +49,32 @@ class SketchQueries {
   // head mean nothing. Loops are over kMaxHeads so that the compiler makes vectors.
   // Requires: end - first <= SketchStep::kMaxBlocks.
   void estimate(const KvPageLayout& layout, const std::byte* page, int32_t first, int32_t end,
-                const SketchKernels& kernels, float* estimates) const {
+                SketchKernel add, float* estimates) const {
     const KeySketchLayout parts{head_dim_, layout.capacity};
     const std::byte* const sketch = key_sketch(layout, page);
     const auto* const bytes = reinterpret_cast<const uint8_t*>(sketch);
     const KeySketchSteps steps = key_sketch_steps(sketch);
     const float products_of_scale = 1 / steps.scales;
     float units[kMaxHeads];
-    int32_t widths[kMaxHeads];
+    int16_t widths[kMaxHeads];
     for (int32_t head = 0; head < kMaxHeads; ++head) {
       units[head] = product_units_[head] * steps.scales;
       const float width = near_products_[head] * products_of_scale;
       const float bounded = width < kMaxWidth ? width : kMaxWidth;
-      widths[head] = static_cast<int32_t>(bounded > 1 ? bounded : 1);
+      widths[head] = static_cast<int16_t>(bounded > 1 ? bounded : 1);
     }
     SketchSums sums;
-    kernels.add({.codes = bytes + parts.codes_offset() + first * parts.block_bytes(),
-                 .scales = bytes + parts.scales_offset() + int64_t{first} * kSketchTokens,
-                 .blocks = end - first,
-                 .head_dim = head_dim_,
-                 .tables = tables_,
-                 .widths = widths},
-                heads_, sums);
-    int32_t means[kMaxHeads] = {};
-    kernels.multiply(bytes, factors_, head_dim_, heads_, means);
+    add({.mean = bytes,
+         .codes = bytes + parts.codes_offset() + first * parts.block_bytes(),
+         .scales = bytes + parts.scales_offset() + int64_t{first} * kSketchTokens,
+         .blocks = end - first,
+         .head_dim = head_dim_,
+         .factors = factors_,
+         .tables = tables_,
+         .widths = widths},
+        heads_, sums);
     for (int32_t head = 0; head < kMaxHeads; ++head) {
-      const int32_t mean = means[head] - factor_sums_[head];
+      const int32_t mean = sums.mean[head] - factor_sums_[head];
       const int32_t near = sums.near[head] > widths[head] ? sums.near[head] : widths[head];
       estimates[head] = factor_steps_[head] * steps.mean * static_cast<float>(mean) +
                         units[head] * static_cast<float>(sums.largest[head]) +
@@ -85,7 +85,7 @@ class SketchQueries {
  private:
   static constexpr float kNear = 2;  // the triangle has the area of the exponential
   static constexpr float kProductUnits = 256;
-  static constexpr float kMaxWidth = 32767;
+  static constexpr float kMaxWidth = SketchStep::kMaxWidth;
   // 255 times the magnitudes of the factors of one sign fit into 31 bits.
   static constexpr float kLargestFactor = 30000;
   static constexpr float kLeast = 1e-20f;
@@ -103,7 +103,7 @@ class SketchQueries {
     for (int32_t c = 0; c < head_dim_; ++c) {
       const auto factor =
           static_cast<int16_t>(largest > 0 ? std::lrint(query[c] * (kLargestFactor / largest)) : 0);
-      factors_[int64_t{head} * head_dim_ + c] = factor;
+      factors_[int64_t{head} * SketchStep::padded(head_dim_) + c] = factor;
       factor_sums_[head] += kSketchZero * int32_t{factor};
     }
   }
@@ -136,7 +136,7 @@ class SketchQueries {
   int32_t factor_sums_[kMaxHeads] = {};  // products of the factors with kSketchZero
   float product_units_[kMaxHeads] = {};  // of a product, with a scale of 1
   float near_products_[kMaxHeads] = {};  // products in kNear, with a scale of 1; infinite if of 0
-  int16_t factors_[kMaxHeads * kMaxHeadDim];
+  int16_t factors_[kMaxHeads * kMaxHeadDim] = {};
   alignas(32) uint8_t tables_[kMaxHeads * kMaxHeadDim / 2 * 16];
 };
 

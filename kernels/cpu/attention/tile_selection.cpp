@@ -87,8 +87,11 @@ class Ranks {
     std::fill_n(ranks, tiles, kLeast);
   }
 
-  // estimates: [heads, tiles], written.
-  void raise(const SketchQueries& queries, const SketchKernels& kernels, float* estimates) const {
+  // estimates: [tiles, heads], written.
+  void raise(const SketchQueries& queries, SketchKernel kernel, float* estimates) const {
+    const int32_t heads = queries.heads();
+    float best[kMaxHeads];
+    std::fill_n(best, kMaxHeads, kLeast);
     for (int32_t tile = 0; tile < tiles_; ++tile) {
       if (tile + kTilesAhead < tiles_) {
         // In place: the compiler removes calls of functions that only prefetch. The sketches are
@@ -99,30 +102,33 @@ class Ranks {
           }
         }
       }
-      float highest[SketchQueries::kMaxHeads];
-      std::fill_n(highest, queries.heads(), kLeast);
+      float highest[kMaxHeads];
+      std::fill_n(highest, kMaxHeads, kLeast);
       row_.for_each_part(tile, [&](const TilePart& part) {
-        float of_part[SketchQueries::kMaxHeads];
-        queries.estimate(*part.layout, part.page, part.first_block, part.end_block, kernels,
+        float of_part[kMaxHeads];
+        queries.estimate(*part.layout, part.page, part.first_block, part.end_block, kernel,
                          of_part);
-        for (int32_t head = 0; head < queries.heads(); ++head) {
-          highest[head] = std::max(highest[head], of_part[head]);
-        }
+        raise_each(highest, of_part);
       });
-      for (int32_t head = 0; head < queries.heads(); ++head) {
-        estimates[int64_t{head} * tiles_ + tile] = highest[head];
-      }
+      raise_each(best, highest);
+      std::copy_n(highest, heads, estimates + int64_t{tile} * heads);
     }
-    for (int32_t head = 0; head < queries.heads(); ++head) {
-      const float* const of_head = estimates + int64_t{head} * tiles_;
-      const float best = *std::max_element(of_head, of_head + tiles_);
-      for (int32_t tile = 0; tile < tiles_; ++tile) {
-        ranks_[tile] = std::max(ranks_[tile], of_head[tile] - best);
+    for (int32_t tile = 0; tile < tiles_; ++tile, estimates += heads) {
+      for (int32_t head = 0; head < heads; ++head) {
+        ranks_[tile] = std::max(ranks_[tile], estimates[head] - best[head]);
       }
     }
   }
 
  private:
+  static constexpr int32_t kMaxHeads = SketchQueries::kMaxHeads;
+
+  static void raise_each(float* highest, const float* of_heads) {
+    for (int32_t head = 0; head < kMaxHeads; ++head) {
+      highest[head] = std::max(highest[head], of_heads[head]);
+    }
+  }
+
   const RowSketches& row_;
   const int32_t tiles_;
   float* const ranks_;
@@ -177,7 +183,7 @@ RowTokens TileSelection::tokens(int64_t row, int64_t first_dense, int32_t group)
   return tokens;
 }
 
-void TileSelection::choose(int64_t row, const SketchKernels& kernels) const {
+void TileSelection::choose(int64_t row, SketchKernel kernel) const {
   const SequenceSpan& sequence = span(row);
   const RowTokens tokens = this->tokens(row, 0, sequence.last_group());
   if (tokens.read == nullptr) {
@@ -195,7 +201,7 @@ void TileSelection::choose(int64_t row, const SketchKernels& kernels) const {
     const SketchQueries some(queries + int64_t{head} * head_dim,
                              std::min(heads() - head, SketchQueries::kMaxHeads), head_dim,
                              args_.scale);
-    of_tiles.raise(some, kernels, ranks + max_tiles(longest_));
+    of_tiles.raise(some, kernel, ranks + max_tiles(longest_));
   }
   require_ends(tokens, ranks);
   std::iota(chosen, chosen + tiles, 0);

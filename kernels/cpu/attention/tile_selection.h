@@ -24,7 +24,7 @@ class TileSelection {
   int64_t rows() const { return std::ssize(args_.sequences) * args_.pages.kv_heads; }
   bool any() const { return any_; }
   // Chooses the tiles of a row, if its sequence selects tiles. Rows may be chosen at the same time.
-  void choose(int64_t row, const SketchKernels& kernels) const;
+  void choose(int64_t row, SketchKernel kernel) const;
 
   // As row_tokens(), with the list of tiles. Before choose(), the list has its length alone.
   RowTokens tokens(int64_t row, int64_t first_dense, int32_t group) const;

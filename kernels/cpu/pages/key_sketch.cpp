@@ -96,11 +96,10 @@ struct Keys {
 };
 
 void write_codes(const TokenSketch& of, int32_t token, int32_t head_dim, uint8_t* codes) {
-  const int32_t half = token % kSketchTokens / 16;
-  uint8_t* const column = codes + int64_t{token} / kSketchTokens * (head_dim / 2) * 16 + token % 16;
-  for (int32_t c = 0; c < head_dim; c += 2) {
-    const int32_t pair = of.codes[c] | of.codes[c + 1] << 2;
-    column[c / 2 * 16] |= static_cast<uint8_t>(pair << 4 * half);
+  uint8_t* const column = codes + int64_t{token} / kSketchTokens * (head_dim / 4) * kSketchTokens +
+                          token % kSketchTokens;
+  for (int32_t c = 0; c < head_dim; ++c) {
+    column[c / 4 * kSketchTokens] |= static_cast<uint8_t>(of.codes[c] << c % 4 * 2);
   }
 }
 

@@ -151,7 +151,7 @@ struct AttentionKernels {
   void (*normalise)(float* values, float sum, int32_t head_dim);
   // As rotate() of kernels/kv/rotation.h.
   void (*rotate)(float* channels, int32_t head_dim);
-  SketchKernels sketch;
+  SketchKernel sketch;
   // Called before and after the add_tile calls of a split, on their thread, for kernels that need
   // thread state.
   void (*begin_tiles)(const PairBlock& block) = no_state;
