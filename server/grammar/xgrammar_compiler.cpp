@@ -59,7 +59,7 @@ constexpr int kWhitespace =
 // Returns: tokens of one byte, alone and repeated. Ambiguous rules are slow with long tokens.
 xgrammar::TokenizerInfo trial_tokens() {
   std::vector<std::string> tokens;
-  for (const size_t length : {1, 2, 4, 8}) {
+  for (const size_t length : {1u, 2u, 4u, 8u}) {
     for (int byte = 0; byte < 256; ++byte) {
       tokens.emplace_back(length, static_cast<char>(byte));
     }
