@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <memory>
 
 #include "bench/cycled_memory.h"
@@ -60,59 +61,30 @@ std::vector<AttentionCase> attention_sizes(const Shape& shape) {
 // Decode is also timed as under a policy with scores: attention stores weights, and kv_score
 // follows. Cases with shared pages are also timed with a separate read by each sequence, the
 // longest context also with tiles selected by key sketches.
-enum class Way { each_alone, usual, scored, part_4, part_8, part_16, part_32 };
-
-// Returns: tiles of a row for each one that is read.
-int32_t part_of(Way way) {
-  switch (way) {
-    case Way::each_alone:
-    case Way::usual:
-    case Way::scored:
-      return 1;
-    case Way::part_4:
-      return 4;
-    case Way::part_8:
-      return 8;
-    case Way::part_16:
-      return 16;
-    case Way::part_32:
-      return 32;
-  }
-  return 1;
-}
+struct Way {
+  const char* suffix;       // of the format's name
+  int32_t part = 1;         // tiles of a row for each one that is read
+  bool each_alone = false;  // a shared prefix is read by each sequence
+  bool scored = false;
+};
+constexpr Way kUsual{""};
+constexpr Way kEachAlone{.suffix = ", each alone", .each_alone = true};
+constexpr Way kScored{.suffix = "+score", .scored = true};
+constexpr Way kParts[] = {
+    {", 1/4 read", 4}, {", 1/8 read", 8}, {", 1/16 read", 16}, {", 1/32 read", 32}};
 
 std::vector<Way> ways(const AttentionCase& size, KvFormat format, bool selects_tiles) {
   if (size.shared > 0) {
-    return {Way::each_alone, Way::usual};
+    return {kEachAlone, kUsual};
   }
-  std::vector<Way> all{Way::usual};
+  std::vector<Way> all{kUsual};
   if (size.count == 1 && format != kKvF32) {
-    all.push_back(Way::scored);
+    all.push_back(kScored);
   }
   if (size.context == kLongContext - 1 && selects_tiles) {
-    all.insert(all.end(), {Way::part_4, Way::part_8, Way::part_16, Way::part_32});
+    all.insert(all.end(), std::begin(kParts), std::end(kParts));
   }
   return all;
-}
-
-const char* suffix(Way way) {
-  switch (way) {
-    case Way::each_alone:
-      return ", each alone";
-    case Way::usual:
-      return "";
-    case Way::scored:
-      return "+score";
-    case Way::part_4:
-      return ", 1/4 read";
-    case Way::part_8:
-      return ", 1/8 read";
-    case Way::part_16:
-      return ", 1/16 read";
-    case Way::part_32:
-      return ", 1/32 read";
-  }
-  return "";
 }
 
 // Queries and results of a step, and its layer of pages. Copy i of the rows belongs to layer
@@ -123,7 +95,7 @@ class AttentionStep {
   AttentionStep(const AttentionCase& size, KvFormat format, Way way, const Setup& setup,
                 const Shape& shape)
       : size_(size),
-        part_(part_of(way)),
+        part_(way.part),
         kv_heads_(shape.kv_heads),
         head_dim_(shape.head_dim),
         width_(int64_t{query_heads()} * head_dim_),
@@ -134,7 +106,7 @@ class AttentionStep {
              .sequences = size.sequences,
              .context = size.context + size.count,
              .shared = size.shared,
-             .token_scores = way == Way::scored,
+             .token_scores = way.scored,
              .sketched = part_ > 1,
              .at_least = setup.memory_bytes,
              .min_layers = part_ > 1 ? kWholeLayers + 1 : 2,
@@ -142,9 +114,9 @@ class AttentionStep {
             *setup.device, setup.isas[0]),
         rows_(CycledMemory::with_copies(*setup.device, {row_bytes(), row_bytes()},
                                         kv_.layers() - first_layer())),
-        log_sums_(*setup.device, way == Way::scored ? rows() * query_heads() * kFloat : 0),
+        log_sums_(*setup.device, way.scored ? rows() * query_heads() * kFloat : 0),
         weights_(*setup.device,
-                 way == Way::scored ? size.sequences * shape.kv_heads * weight_cols() * kFloat : 0),
+                 way.scored ? size.sequences * shape.kv_heads * weight_cols() * kFloat : 0),
         dense_(kv_.dense(size.sequences * dense_groups({0, 0, size.count, size.context, {}}))),
         scratch_(*setup.device, scratch_bytes(setup)) {
     for (int32_t i = 0; i < size.sequences; ++i) {
@@ -152,7 +124,7 @@ class AttentionStep {
       if (part_ > 1) {
         spans_.back().read_tiles = size.context / kAttentionTile / part_;
       }
-      if (way == Way::scored) {
+      if (way.scored) {
         scorings_.push_back(scoring_of(find_kv_preset("h2o")->policy, size.context));
       }
     }
@@ -258,16 +230,16 @@ std::vector<Variant> prepare_attention(const AttentionCase& size, const Setup& s
       const auto step = std::make_shared<AttentionStep>(size, kv.format, way, setup, shape);
       for (const std::string_view isa : setup.isas) {
         const Backend& backend = setup.device->backend(isa);
-        variants.push_back({.format = std::string(kv.name) + suffix(way),
+        variants.push_back({.format = std::string(kv.name) + way.suffix,
                             .isa = std::string(isa),
                             .peer = {},
                             .cost = step->cost(),
                             .arithmetic = setup.device->attention_arithmetic(),
                             .cycled_bytes = step->cycled_bytes(),
                             .call = [step, way, &backend, stream = setup.device->stream()] {
-                              const AttentionArgs next = step->next(way != Way::each_alone);
+                              const AttentionArgs next = step->next(!way.each_alone);
                               backend.attention(next, stream);
-                              if (way == Way::scored) {
+                              if (way.scored) {
                                 backend.kv_score(step->score(next), stream);
                               }
                             }});

@@ -95,7 +95,14 @@ TEST(SketchQueriesTest, OfNoUsableNumbersFindAllPagesEqual) {
 }
 
 TEST(SketchKernelTest, HasTheSumsOfTheScalarOne) {
-  if (!cpu_supports(CpuIsa::avx2)) {
+  std::vector<SketchKernel> kernels;
+  if (cpu_supports(CpuIsa::avx2)) {
+    kernels.push_back(avx2::kAttentionKernels.sketch);
+  }
+  if (cpu_supports(CpuIsa::avx512)) {
+    kernels.push_back(avx512::kAttentionKernels.sketch);
+  }
+  if (kernels.empty()) {
     GTEST_SKIP() << "no AVX2";
   }
   std::mt19937 random(9);
@@ -124,13 +131,16 @@ TEST(SketchKernelTest, HasTheSumsOfTheScalarOne) {
         const auto widths = numbers(int16_t{}, SketchStep::kMaxHeads, 1, SketchStep::kMaxWidth + 1);
         const SketchStep step{mean.data(), codes.data(),   scales.data(), blocks,
                               head_dim,    factors.data(), tables.data(), widths.data()};
-        SketchSums own, expected;
+        SketchSums expected;
         ScalarSketch::add(step, heads, expected);
-        avx2::kAttentionKernels.sketch(step, heads, own);
-        for (int32_t head = 0; head < heads; ++head) {
-          EXPECT_EQ(own.mean[head], expected.mean[head]) << head_dim;
-          EXPECT_EQ(own.largest[head], expected.largest[head]) << head_dim << ' ' << blocks;
-          EXPECT_EQ(own.near[head], expected.near[head]) << head_dim << ' ' << blocks;
+        for (const SketchKernel kernel : kernels) {
+          SketchSums own;
+          kernel(step, heads, own);
+          for (int32_t head = 0; head < heads; ++head) {
+            EXPECT_EQ(own.mean[head], expected.mean[head]) << head_dim;
+            EXPECT_EQ(own.largest[head], expected.largest[head]) << head_dim << ' ' << blocks;
+            EXPECT_EQ(own.near[head], expected.near[head]) << head_dim << ' ' << blocks;
+          }
         }
       }
     }
