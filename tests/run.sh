@@ -125,11 +125,14 @@ part_of_all() {
       part "release tests" ctest --preset release -j "$jobs"
       ;;
     live)
-      part "live build" build release --target tokenizer_test architectures_test tensor_parallel_test
+      part "release build" build release
       part "live tokenizers" skips_unreached sh tests/models/text/live_tokenizers.sh
       part "live architectures" skips_unreached sh tests/models/live_architectures.sh
       ;;
-    clang-tidy) part clang-tidy skips sh tests/clang_tidy.sh --changed ;;
+    clang-tidy)
+      part "release build" build release
+      part clang-tidy skips sh tests/clang_tidy.sh --changed
+      ;;
   esac
 }
 
