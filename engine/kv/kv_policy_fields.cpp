@@ -94,6 +94,7 @@ constexpr Field kFields[] = {
     field<&KvPolicy::score_window>("score_window"),
     field<&KvPolicy::score_pool>("score_pool"),
     field<&KvPolicy::pooling>("pooling"),
+    field<&KvPolicy::representative_share>("representative_share"),
     field<&KvPolicy::score_generated>("score_generated"),
     field<&KvPolicy::score_decay>("score_decay"),
     field<&KvPolicy::key_score>("key_score"),
@@ -251,6 +252,9 @@ KvPolicyFields policy_fields(const KvPolicy& policy) {
       return policy.scorer == KvScorer::a2sf;
     }
     if (field.name == "pooling" && policy.pooling == KvPooling::highest) {
+      return false;
+    }
+    if (field.name == "representative_share" && !policy.has_representatives()) {
       return false;
     }
     if (field.name == "retrieval_share" && policy.allocator != KvAllocator::retrieval) {

@@ -55,6 +55,26 @@ std::string key_score_error(const KvPolicy& policy) {
   return "";
 }
 
+std::string representatives_error(const KvPolicy& policy) {
+  if (!in_range(policy.representative_share, 0, 1)) {
+    return outside("representative_share", policy.representative_share, "between 0 and 1");
+  }
+  if (policy.pooling != KvPooling::representatives) {
+    return "";
+  }
+  if (policy.rule != KvRule::budget || policy.scorer == KvScorer::none || policy.replays() ||
+      policy.score_pool < 2) {
+    return "pooling representatives needs the rule budget, a scorer that does not replay, and a "
+           "score_pool of at least 2";
+  }
+  const AllocatorReads reads = reads_of(policy.allocator);
+  if (reads == AllocatorReads::scores || reads == AllocatorReads::pages) {
+    return "pooling representatives changes scores after budgets are known: the allocator " +
+           std::string(name_of(policy.allocator)) + " compares scores";
+  }
+  return "";
+}
+
 std::string scorer_error(const KvPolicy& policy) {
   if (policy.score_window < 0 || policy.score_window > kMaxScoreWindow) {
     return outside("score_window", policy.score_window, "between 0 (all queries) and 1048576");
@@ -64,6 +84,9 @@ std::string scorer_error(const KvPolicy& policy) {
   }
   if (policy.pooling == KvPooling::highest && policy.score_pool % 2 == 0) {
     return outside("score_pool", policy.score_pool, "odd with the pooling highest");
+  }
+  if (std::string error = representatives_error(policy); !error.empty()) {
+    return error;
   }
   if (!in_range(policy.score_decay, 1e-6f, 1)) {
     return outside("score_decay", policy.score_decay, "above 0 and at most 1");
@@ -250,7 +273,7 @@ std::string_view name_of(KvKeyScore score) {
 }
 
 std::string_view name_of(KvPooling pooling) {
-  constexpr std::string_view kNames[] = {"highest", "window"};
+  constexpr std::string_view kNames[] = {"highest", "window", "representatives"};
   return name_at(kNames, pooling);
 }
 

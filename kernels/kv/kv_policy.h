@@ -36,6 +36,8 @@ enum class KvKeyScore : uint8_t {
 enum class KvPooling : uint8_t {
   highest,  // of the token and its neighbours on both sides (SnapKV)
   window,   // the mean of one of the windows into which the prompt is cut (WindowKV)
+  // As `window`, but a part of the kept windows stand for dropped ones (KVCrush).
+  representatives,
 };
 
 struct KvPolicy {
@@ -54,6 +56,7 @@ struct KvPolicy {
   // Tokens of a run, odd with `highest` (KV-Compress, equation 8: 7). 1: scores stay.
   int32_t score_pool = 1;
   KvPooling pooling = KvPooling::highest;
+  float representative_share = 0.25f;  // [0, 1]: of the kept windows, with `representatives`
   bool score_generated = false;
   // (0, 1]: the forgetting factor of the scorer `a2sf`. The paper searches it for each model.
   float score_decay = 0.99f;
@@ -111,6 +114,10 @@ struct KvPolicy {
   constexpr bool is_lossy() const { return rule != KvRule::keep_all; }
   constexpr bool has_low_tier() const { return is_lossy() && !(high == low); }
   constexpr int32_t newest_dense() const { return !is_lossy() && high.is_sparse() ? newest : 0; }
+  // Returns: true if the first compression chooses windows that stand for others.
+  constexpr bool has_representatives() const {
+    return pooling == KvPooling::representatives && is_lossy();
+  }
   // Returns: true if rows get budgets by a profile of the model.
   constexpr bool reads_profile() const {
     return divides_budget(rule) && reads_of(allocator) == AllocatorReads::profile;

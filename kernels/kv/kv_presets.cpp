@@ -96,6 +96,18 @@ constexpr KvPolicy windowkv() {
   return policy;
 }
 
+// KVCrush on SnapKV's scores, in windows of 8 tokens. The paper describes a token by the heads that
+// keep it; here, as in its form for blocks, a window is described by which of its tokens are in the
+// better half of the row. The anchor alternates. Representatives are chosen once, behind the
+// prompt.
+constexpr KvPolicy kvcrush() {
+  KvPolicy policy = snapkv(KvAllocator::uniform);
+  policy.score_pool = 8;
+  policy.pooling = KvPooling::representatives;
+  policy.representative_share = 0.25f;
+  return policy;
+}
+
 // Scissorhands counts over the last 400 queries and protects the last 10 tokens; here they are 64
 // or more. It keeps a number of tokens for each layer, chosen by that layer's persistence; here the
 // budget is the same for every layer, or what `allocator` says.
@@ -241,6 +253,7 @@ std::span<const KvPreset> kv_presets() {
       {"keyformer", keyformer()},
       {"zigzagkv", zigzagkv()},
       {"windowkv", windowkv()},
+      {"kvcrush", kvcrush()},
       {"lazyeviction", lazyeviction()},
       {"duoattention", duoattention()},
       {"razorattention", razorattention()},

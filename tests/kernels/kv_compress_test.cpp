@@ -26,7 +26,7 @@ std::vector<KvPolicy> policies() {
   std::vector<KvPolicy> all;
   for (const char* name : {"leankv", "leankv-aggressive", "h2o", "kv-compress", "snapkv",
                            "pyramidkv", "adakv", "zigzagkv", "lazyeviction", "streaming",
-                           "mustafar-70", "razorattention", "compresskv", "windowkv"}) {
+                           "mustafar-70", "razorattention", "compresskv", "windowkv", "kvcrush"}) {
     all.push_back(preset(name));
   }
   for (KvPolicy policy : {preset("leankv"), preset("h2o"), preset("adakv"), preset("pyramidkv")}) {

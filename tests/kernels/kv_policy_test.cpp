@@ -48,6 +48,13 @@ TEST(KvPolicy, NamesTheFieldThatIsOutOfRange) {
               HasSubstr("score_pool"));
   EXPECT_THAT(error_after(leankv(), [](KvPolicy& p) { p.score_pool = 65; }),
               HasSubstr("score_pool"));
+  EXPECT_THAT(error_after(h2o(), [](KvPolicy& p) { p.representative_share = -0.1f; }),
+              HasSubstr("representative_share"));
+  EXPECT_THAT(error_after(leankv(), [](KvPolicy& p) { p.pooling = KvPooling::representatives; }),
+              HasSubstr("needs the rule budget"));
+  EXPECT_THAT(error_after(find_kv_preset("adakv")->policy,
+                          [](KvPolicy& p) { p.pooling = KvPooling::representatives; }),
+              HasSubstr("allocator heads compares scores"));
   EXPECT_THAT(error_after(h2o(), [](KvPolicy& p) { p.retrieval_share = 1.5f; }),
               HasSubstr("retrieval_share"));
   EXPECT_THAT(error_after(leankv(), [](KvPolicy& p) { p.score_window = -1; }),

@@ -5,6 +5,7 @@
 #include "kernels/cpu/compress/allocators.h"
 #include "kernels/cpu/compress/compaction.h"
 #include "kernels/cpu/compress/ops.h"
+#include "kernels/cpu/compress/representatives.h"
 #include "kernels/cpu/compress/rules.h"
 #include "kernels/cpu/pages/free_list.h"
 #include "kernels/cpu/pages/page_codec.h"
@@ -29,10 +30,15 @@ struct Scratch {
     measures = cut<double>(memory, rows);
     keys = cut<TokenKey>(memory, static_cast<int64_t>(thread_keys) * threads);
     page_keys = cut<TokenKey>(memory, 2 * rows * pages.row_pages);
+    distances = cut<uint8_t>(memory, int64_t{pages.row_token_scores} * threads);
   }
 
   std::span<TokenKey> keys_of(int thread) const {
     return keys.subspan(static_cast<size_t>(thread) * thread_keys, thread_keys);
+  }
+
+  std::span<uint8_t> distances_of(int thread) const {
+    return distances.subspan(static_cast<size_t>(thread) * row_decisions, row_decisions);
   }
 
   std::span<TokenDecision> decisions_of(int64_t row) const {
@@ -45,6 +51,7 @@ struct Scratch {
   std::span<double> measures;          // [rows]
   std::span<TokenKey> keys;            // [threads, tokens of a layer's rows]
   std::span<TokenKey> page_keys;       // [2, rows, row_pages]
+  std::span<uint8_t> distances;        // [threads, row_token_scores]
   size_t thread_keys = 0;
   size_t row_decisions = 0;
   int64_t bytes = 0;
@@ -75,7 +82,8 @@ class Compressor {
     if (weighs_output(sequence_.policy.scorer)) {
       each_row([&](int64_t row, int) { weigh_by_values(row); });
     }
-    if (sequence_.pool_scores && sequence_.policy.score_pool > 1) {
+    if (sequence_.pool_scores && sequence_.policy.score_pool > 1 &&
+        !sequence_.policy.has_representatives()) {
       each_row([&](int64_t row, int) { pool_scores(row); });
     }
     if (divides_budget(sequence_.policy.rule)) {
@@ -182,11 +190,16 @@ class Compressor {
 
   void change(int64_t row, int thread) const {
     const TokenRow tokens(pool_, sequence_, first_row_ + row);
-    const RowCutoffs cutoffs = cutoffs_of({.row = tokens,
-                                           .sequence = sequence_,
-                                           .significance = significance_,
-                                           .budget = scratch_.budgets[static_cast<size_t>(row)],
-                                           .keys = scratch_.keys_of(thread)});
+    const RuleInput input{.row = tokens,
+                          .sequence = sequence_,
+                          .significance = significance_,
+                          .budget = scratch_.budgets[static_cast<size_t>(row)],
+                          .keys = scratch_.keys_of(thread)};
+    if (sequence_.pool_scores && sequence_.policy.has_representatives()) {
+      raise_representatives(input, pool_.pages.token_score_row(first_row_ + row),
+                            scratch_.distances_of(thread));
+    }
+    const RowCutoffs cutoffs = cutoffs_of(input);
     RowChange& change = scratch_.changes[static_cast<size_t>(row)];
     decide(tokens, significance_, cutoffs, scratch_.decisions_of(row), change);
     compact_row(ops_, pool_, sequence_, scratch_.decisions_of(row), tokens, change);

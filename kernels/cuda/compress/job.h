@@ -32,6 +32,7 @@ struct CompressScratch {
   double* measures;          // [rows]
   int32_t* page_counts;      // [4, rows]: see allocators.cu
   TokenKey* page_cutoffs;    // [kKeyBits + 1]
+  uint8_t* distances;        // [rows, row_token_scores]
 };
 
 struct CompressJob {

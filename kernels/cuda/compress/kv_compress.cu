@@ -23,6 +23,7 @@ struct Parts {
     scratch.measures = cut<double>(memory, rows);
     scratch.page_counts = cut<int32_t>(memory, 4 * rows);
     scratch.page_cutoffs = cut<TokenKey>(memory, kKeyBits + 1);
+    scratch.distances = cut<uint8_t>(memory, rows * pages.row_token_scores);
   }
 
   CompressScratch scratch;

@@ -1,4 +1,5 @@
 #include "kernels/cuda/compress/job.h"
+#include "kernels/kv/representatives.h"
 #include "kernels/kv/score_pooling.h"
 
 namespace tessera::cuda {
@@ -84,7 +85,8 @@ TESSERA_KERNEL(kPlanThreads) prepare_kernel(CompressJob job) {
   if (thread() == 0) {
     job.scratch.plans[block_x()] = plan;
   }
-  if (sequence.pool_scores && sequence.policy.score_pool > 1) {
+  if (sequence.pool_scores && sequence.policy.score_pool > 1 &&
+      !sequence.policy.has_representatives()) {
     const int32_t stored = counts.high + sequence.tokens % kKvGroup;
     const int32_t complete = sequence.prompt_tokens - sequence.policy.score_window;
     const int32_t seen = stored < complete ? stored : complete;
@@ -159,6 +161,11 @@ class RuleRow {
     });
   }
 
+ protected:
+  TESSERA_DEVICE const CompressJob& job() const { return job_; }
+  TESSERA_DEVICE const TokenRow& row() const { return row_; }
+  TESSERA_DEVICE BlockSums& sums() const { return sums_; }
+
  private:
   template <class Visit>
   TESSERA_DEVICE void each_key(Visit&& visit) const {
@@ -173,12 +180,68 @@ class RuleRow {
   BlockSums& sums_;
 };
 
+// One row, for Representatives. All threads of the block call each function.
+class WindowRow : public RuleRow {
+ public:
+  using RuleRow::RuleRow;
+
+  struct Places {
+    int32_t first;
+    int32_t end;
+  };
+  TESSERA_DEVICE Places changeable() const {
+    const TokenRow& of = row();
+    return {of.own_high > of.sinks ? of.own_high : of.sinks,
+            of.counts.high < of.recent_from ? of.counts.high : of.recent_from};
+  }
+  TESSERA_DEVICE TokenKey key(int32_t place) const {
+    return job().significance.key(row().high_token_score(place));
+  }
+  TESSERA_DEVICE KvTokenScore* scores(int32_t place) const {
+    return job().pool.pages.token_score_row(row().row) + place;
+  }
+  TESSERA_DEVICE uint8_t& distance(int32_t window) const {
+    return job().scratch.distances[int64_t{block_x()} * job().pool.pages.row_token_scores + window];
+  }
+  template <class Visit>
+  TESSERA_DEVICE void each_window(int32_t first, int32_t end, Visit&& visit) const {
+    for (int32_t window = first + thread(); window < end; window += kPlanThreads) {
+      visit(window);
+    }
+    sync_block();
+  }
+  // Each thread counts the windows before its own.
+  template <class Visit>
+  TESSERA_DEVICE void each_ranked(int32_t first, int32_t end, Visit&& visit) const {
+    each_window(first, end, [&](int32_t window) {
+      const uint8_t own = distance(window);
+      if (own == Representatives::kNoCandidate) {
+        return;
+      }
+      int32_t rank = 0;
+      for (int32_t other = first; other < end; ++other) {
+        rank += distance(other) < own || (distance(other) == own && other < window) ? 1 : 0;
+      }
+      visit(window, rank);
+    });
+  }
+  template <class Select>
+  TESSERA_DEVICE int32_t windows(int32_t first, int32_t end, Select&& select) const {
+    int32_t count = 0;
+    each_window(first, end, [&](int32_t window) { count += select(window) ? 1 : 0; });
+    return block_total(count, sums().counts);
+  }
+};
+
 // One block for each row: computes its cutoffs and the decision about every token.
 TESSERA_KERNEL(kPlanThreads) plan_kernel(CompressJob job) {
   BlockSums& sums = shared<BlockSums>();
   const TokenRow row = token_row(job, block_x());
   const int32_t budget = job.budgets != nullptr ? job.budgets[block_x()] : 0;
-  const RuleRow rule_row(job, row, budget, sums);
+  const WindowRow rule_row(job, row, budget, sums);
+  if (job.sequence.pool_scores && job.sequence.policy.has_representatives()) {
+    Representatives::raise(rule_row);
+  }
   const RowCutoffs cutoffs = with_rule(
       job.sequence.policy.rule, [&](auto rule) { return decltype(rule)::cutoffs(rule_row); });
   const int32_t row_token_scores = job.pool.pages.row_token_scores;

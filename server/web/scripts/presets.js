@@ -29,6 +29,7 @@ const kSentences = new Map(Object.entries({
   "keyformer": "Chooses the tokens to keep by scores with noise, which correct for dropped tokens.",
   "zigzagkv": "Divides the budget over layers by how many tokens each needs.",
   "windowkv": "As pyramidkv, but keeps and drops runs of eight tokens.",
+  "kvcrush": "As snapkv in runs of eight tokens; a quarter of the kept runs stand for dropped ones.",
   "lazyeviction": "Drops a token only after it has stayed unimportant for a while.",
   "duoattention": "Half of the heads keep everything, the others the first and the newest tokens.",
   "razorattention": "The heads that search the whole text keep everything, the others a fifth of it.",

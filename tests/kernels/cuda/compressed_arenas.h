@@ -24,9 +24,9 @@ inline KvPolicy with_formats(KvPolicy policy, KvFormat high, KvFormat low) {
 // Each rule, allocator and scorer, with one tier and with two.
 inline std::vector<KvPolicy> policies() {
   std::vector<KvPolicy> all;
-  for (const char* name :
-       {"leankv", "leankv-aggressive", "h2o", "kv-compress", "snapkv", "pyramidkv", "adakv",
-        "zigzagkv", "lazyeviction", "streaming", "duoattention", "compresskv", "windowkv"}) {
+  for (const char* name : {"leankv", "leankv-aggressive", "h2o", "kv-compress", "snapkv",
+                           "pyramidkv", "adakv", "zigzagkv", "lazyeviction", "streaming",
+                           "duoattention", "compresskv", "windowkv", "kvcrush"}) {
     all.push_back(preset(name));
   }
   KvPolicy mass = with_formats(preset("leankv"), kKvK8V4, kKvK4V2);
