@@ -86,8 +86,9 @@ class CrushOracle {
     }
     const auto budget = static_cast<int64_t>(std::ceil(double{policy_.keep_share} * tokens_));
     const int64_t keep = std::clamp<int64_t>(budget - std::ssize(kept_), 0, std::ssize(own_));
+    const int64_t kept_windows = keep / pool;
     const auto wanted =
-        static_cast<int64_t>(policy_.representative_share * static_cast<float>(keep / pool));
+        static_cast<int64_t>(policy_.representative_share * static_cast<float>(kept_windows));
     const std::set<int32_t> important = best(own_, keep - wanted * pool);
     std::vector<int32_t> candidates;
     for (const auto& [first, distance] : distances) {
