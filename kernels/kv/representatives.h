@@ -4,8 +4,10 @@
 
 #include "kernels/kv/kv_compression.h"
 #include "kernels/kv/row_function.h"
+#include "kernels/kv/rules/budget.h"
 #include "kernels/kv/score_pooling.h"
 #include "kernels/kv/token_key.h"
+#include "kernels/kv/token_row.h"
 
 namespace tessera {
 
@@ -23,7 +25,7 @@ struct Representatives {
 
   // Replaces the scores of a row in its first compression. Besides what rules need
   // (kernels/kv/kv_rules.h), Row has:
-  //   changeable()          the places [first, end) of tokens that a rule may change
+  //   tokens()              TokenRow
   //   key(place)            of the token at a place of the high tier
   //   scores(place)         the token scores from a place of the high tier on
   //   distance(window)      a byte for each window
@@ -38,14 +40,16 @@ struct Representatives {
     const int32_t pool = sequence.policy.score_pool;
     const int32_t complete = sequence.prompt_tokens - sequence.policy.score_window;
     const int32_t seen = row.stored() < complete ? row.stored() : complete;
-    const auto changeable = row.changeable();
-    const int32_t first = (changeable.first + pool - 1) / pool;
-    const int32_t end = (changeable.end < seen ? changeable.end : seen) / pool;
+    // Windows of tokens that a rule may change, and that all counting queries saw.
+    const TokenRow& tokens = row.tokens();
+    const int32_t first_place = tokens.own_high > tokens.sinks ? tokens.own_high : tokens.sinks;
+    const int32_t closed =
+        tokens.counts.high < tokens.recent_from ? tokens.counts.high : tokens.recent_from;
+    const int32_t first = (first_place + pool - 1) / pool;
+    const int32_t end = (closed < seen ? closed : seen) / pool;
     const auto any = [](TokenAge, bool, TokenKey) { return true; };
-    const int32_t own =
-        row.template tally<1>([](RuleCounts<1>& sums, TokenAge, bool, TokenKey) { ++sums.of[0]; })
-            .of[0];
-    const TokenKey better_half = row.cut_best(own / 2, any);
+    const BudgetRule::Room room = BudgetRule::room_of(row);
+    const TokenKey better_half = row.cut_best(room.own / 2, any);
     row.each_window(first, end, [&](int32_t window) {
       int32_t distance = 0;
       for (int32_t i = 0; i < pool; ++i) {
@@ -57,11 +61,10 @@ struct Representatives {
       const int32_t place = window * pool;
       pool_window(row.scores(place), place + pool < seen ? pool : seen - place);
     });
-    const int32_t room = row.budget() - (row.stored() - own);
-    const int32_t keep = room < 0 ? 0 : room < own ? room : own;
+    const int32_t kept_windows = room.keep / pool;
     const auto wanted = static_cast<int32_t>(sequence.policy.representative_share *
-                                             static_cast<float>(keep / pool));
-    const TokenKey important = row.cut_best(keep - wanted * pool, any);
+                                             static_cast<float>(kept_windows));
+    const TokenKey important = row.cut_best(room.keep - wanted * pool, any);
     row.each_window(first, end, [&](int32_t window) {
       if (row.key(window * pool + pool - 1) >= important) {
         row.distance(window) = kNoCandidate;

@@ -1,6 +1,5 @@
 #include "kernels/cpu/compress/representatives.h"
 
-#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -16,14 +15,7 @@ class WindowRow : public RuleRow {
   WindowRow(const RuleInput& input, KvTokenScore* token_scores, std::span<uint8_t> distances)
       : RuleRow(input), input_(input), token_scores_(token_scores), distances_(distances) {}
 
-  struct Places {
-    int32_t first;
-    int32_t end;
-  };
-  Places changeable() const {
-    const TokenRow& row = input_.row;
-    return {std::max(row.own_high, row.sinks), std::min(row.counts.high, row.recent_from)};
-  }
+  const TokenRow& tokens() const { return input_.row; }
   TokenKey key(int32_t place) const { return input_.significance.key(token_scores_[place]); }
   KvTokenScore* scores(int32_t place) const { return token_scores_ + place; }
   uint8_t& distance(int32_t window) const { return distances_[static_cast<size_t>(window)]; }

@@ -185,15 +185,7 @@ class WindowRow : public RuleRow {
  public:
   using RuleRow::RuleRow;
 
-  struct Places {
-    int32_t first;
-    int32_t end;
-  };
-  TESSERA_DEVICE Places changeable() const {
-    const TokenRow& of = row();
-    return {of.own_high > of.sinks ? of.own_high : of.sinks,
-            of.counts.high < of.recent_from ? of.counts.high : of.recent_from};
-  }
+  TESSERA_DEVICE const TokenRow& tokens() const { return row(); }
   TESSERA_DEVICE TokenKey key(int32_t place) const {
     return job().significance.key(row().high_token_score(place));
   }

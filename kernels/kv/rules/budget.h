@@ -11,14 +11,24 @@ namespace tessera {
 struct BudgetRule {
   static constexpr bool kNeedsScores = false;
   static constexpr bool kDividesBudget = true;
+
+  struct Room {
+    int32_t own;   // tokens that a rule may change
+    int32_t keep;  // of these, tokens that the budget keeps
+  };
   template <class Row>
-  TESSERA_ROW_FUNCTION RowCutoffs cutoffs(const Row& row) {
-    const auto any = [](TokenAge, bool, TokenKey) { return true; };
+  TESSERA_ROW_FUNCTION Room room_of(const Row& row) {
     const int32_t own =
         row.template tally<1>([](RuleCounts<1>& sums, TokenAge, bool, TokenKey) { ++sums.of[0]; })
             .of[0];
-    const int32_t kept_anyway = row.stored() - own;
-    const int32_t keep = clamped(row.budget() - kept_anyway, own);
+    return {own, clamped(row.budget() - (row.stored() - own), own)};
+  }
+  template <class Row>
+  TESSERA_ROW_FUNCTION RowCutoffs cutoffs(const Row& row) {
+    const auto any = [](TokenAge, bool, TokenKey) { return true; };
+    const Room room = room_of(row);
+    const int32_t kept_anyway = row.stored() - room.own;
+    const int32_t keep = room.keep;
     RowCutoffs cutoffs;
     cutoffs.fresh_low = row.cut_best(keep, any);
     cutoffs.fresh_high = cutoffs.fresh_low;
