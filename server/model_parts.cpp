@@ -194,7 +194,8 @@ absl::StatusOr<std::unique_ptr<Engine>> load_engine(const Settings& settings, Th
   const Backend& backend =
       cuda.backend != nullptr ? *cuda.backend : cpu_backend(settings.isa.value_or(best_cpu_isa()));
   const Stream stream = cuda.backend != nullptr ? cuda.stream : pool.stream();
-  spdlog::info("device {}: {}, {} threads", backend.name, backend.isa, pool.threads());
+  spdlog::info("device {}: {}, {} threads", backend.name,
+               cuda.probe != nullptr ? cuda.probe->device : backend.isa, pool.threads());
   TESSERA_RETURN_IF_ERROR(log_quantized(settings));
   const TransformerOptions transformer{.weights = settings.weights,
                                        .limits = step_limits(options),

@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 
+#include <atomic>
 #include <csignal>
 #include <cstdlib>
 #include <utility>
@@ -18,6 +19,17 @@ sigset_t stop_signals() {
   return set;
 }
 
+// Threads of libraries may leave the signals unblocked, as those of the CUDA driver do. Linux may
+// deliver a signal to such a thread, which passes it on.
+std::atomic<bool> listening = false;
+pthread_t listener;
+
+void pass_on(int signal) {
+  if (listening) {
+    pthread_kill(listener, signal);
+  }
+}
+
 }  // namespace
 
 StopSignals::StopSignals() {
@@ -28,6 +40,14 @@ StopSignals::StopSignals() {
     std::signal(ignored, SIG_IGN);
   }
   thread_ = std::thread([this] { listen(); });
+  listener = thread_.native_handle();
+  listening = true;
+  struct sigaction action {};
+  action.sa_handler = pass_on;
+  action.sa_flags = SA_RESTART;
+  for (const int signal : {SIGTERM, SIGINT, SIGHUP}) {
+    sigaction(signal, &action, nullptr);
+  }
 }
 
 StopSignals::~StopSignals() {
@@ -35,6 +55,7 @@ StopSignals::~StopSignals() {
     const std::lock_guard lock(mutex_);
     closing_ = true;
   }
+  listening = false;
   pthread_kill(thread_.native_handle(), SIGTERM);
   thread_.join();
 }

@@ -8,9 +8,10 @@
 
 namespace tessera {
 
-// SIGTERM and SIGINT, received by a dedicated thread without any signal handler. Until the first
-// call of wait() a signal ends the process at once, because there is nothing to finish. SIGHUP asks
-// to read keys and certificates again. SIGUSR1 and SIGUSR2 are ignored.
+// SIGTERM and SIGINT, received by a dedicated thread. Threads that block no signals pass them on to
+// it. Until the first call of wait() a signal ends the process at once, because there is nothing to
+// finish. SIGHUP asks to read keys and certificates again. SIGUSR1 and SIGUSR2 are ignored. At most
+// one object at a time.
 class StopSignals {
  public:
   // Blocks the signals in the calling thread and in threads that it starts later. Ignores SIGPIPE,
