@@ -107,7 +107,7 @@ absl::Status check_kernels(const PlannedSlot& slot, const SlotParts& parts,
                            const Checkpoint& checkpoint, const Backend& backend) {
   for (const PlannedRun& run : slot.runs) {
     const bool packs = !run.keeps_codes || backend.pack_codes != nullptr;
-    if (packs && backend.packed_weight_bytes(run.format, 1, kPackRows) > 0) continue;
+    if (packs && backend.packed_weight_bytes(run.format, run.rows, slot.shape.cols) > 0) continue;
     for (const SlotPart& part : parts.at({slot.shape.index, slot.shape.slot})) {
       if (part.expected->first_row != run.first_row) continue;
       return no_kernels(
@@ -140,7 +140,8 @@ absl::Status check_slots(const Plan& plan, const Chooser& chooser, int32_t ranks
 
 absl::StatusOr<Plan> plan_of(const ModelConfig& config, Shard shard, const Checkpoint& checkpoint,
                              std::optional<WeightFormat> format, const Backend& backend) {
-  if (format && backend.packed_weight_bytes(*format, 1, kPackRows) == 0) {
+  // Some products need sides that are multiples of 16.
+  if (format && backend.packed_weight_bytes(*format, kPackRows, kPackRows) == 0) {
     return no_kernels(backend, *format, "");
   }
   Plan plan{.expected = expected_tensors(config, shard), .parts = {}, .slots = {}};

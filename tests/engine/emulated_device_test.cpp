@@ -1,6 +1,7 @@
 // The whole engine over the emulated CUDA backend. Weights, activations and pages are in memory
 // that the host cannot access (tests/kernels/cuda/emulator/emulated_memory.h).
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -210,6 +211,23 @@ TEST(EmulatedDeviceSamples, WhatTheCpuSamples) {
     EXPECT_EQ(sinks[i]->tokens(), run_alone(requests[i], options.context).tokens)
         << "request " << i;
   }
+}
+
+// Products of fp8 need sides that are multiples of 16, and a model is asked about by its own sides.
+TEST(EmulatedDeviceServes, Fp8WhereTheSidesOfAModelFit) {
+  TemporaryDirectory directory;
+  const auto load = [&](ModelConfig config) {
+    EXPECT_TRUE(write_random_checkpoint(directory.path(), config, 11).ok());
+    return Transformer::load(directory.path(),
+                             {.weights = WeightFormat::fp8, .limits = {8, 1, kContext}},
+                             cuda_backend(), {})
+        .status();
+  };
+  ModelConfig config = small_model(kContext);
+  config.vocab = 160;
+  EXPECT_TRUE(load(config).ok()) << load(config);
+  config.vocab = 150;
+  EXPECT_THAT(load(config).message(), testing::HasSubstr("has no kernels for weights of fp8"));
 }
 
 TEST(EmulatedDeviceRefuses, WeightsAndHeadDimensionsWithoutKernels) {
