@@ -88,6 +88,10 @@ struct ProductShape {
   const float* in_scales = nullptr;      // fp8: one for each token
 };
 
+// Stands for the scales of a product that is asked about but not run. cuBLASLt suggests no
+// algorithm without their addresses.
+alignas(kAlign) constexpr float kNoScales[1] = {};
+
 // out^T [outputs, tokens] = weight [outputs, inputs] * in^T [inputs, tokens], in the column-major
 // order of cuBLAS.
 struct Product {
@@ -131,8 +135,9 @@ struct WeightShape {
     return std::tie(format, outputs, inputs) < std::tie(other.format, other.outputs, other.inputs);
   }
 
+  // Returns: a product to ask cuBLASLt about. To run it, its scales must be replaced.
   ProductShape of_tokens(int64_t tokens) const {
-    return {format, outputs, inputs, tokens, inputs, outputs};
+    return {format, outputs, inputs, tokens, inputs, outputs, kNoScales, kNoScales};
   }
 };
 

@@ -83,7 +83,8 @@ TEST_P(DeviceLinear, RoundsActivationsToF16AndKeepsThemFinite) {
 
 // Both factors are rounded alike, so only the order of f32 additions differs. An exception is a
 // scaled value at the border of two codes: the divisions of CPU and device may round it
-// differently.
+// differently. Hopper's products of E4M3 keep fewer bits of a sum: an H100 differed by 2^-15 of the
+// sum of the terms' magnitudes.
 TEST_P(DeviceLinear, MultipliesAsPlainLoopsDo) {
   const Backend& device = *GetParam().backend;
   const Backend& cpu = cpu_backend(CpuIsa::scalar);
@@ -122,7 +123,8 @@ TEST_P(DeviceLinear, MultipliesAsPlainLoopsDo) {
       const std::vector<float> expected = product(cpu, pool.stream());
       const std::vector<float> out = product(device, GetParam().stream);
       // Standard normal factors: the terms of a sum have a mean magnitude of 2/pi.
-      const double bound = kCols * (kCols + 8) * 0x1p-23;
+      const double bound =
+          format == WeightFormat::fp8 ? kCols * 0x1p-13 : kCols * (kCols + 8) * 0x1p-23;
       for (size_t i = 0; i < out.size(); ++i) {
         ASSERT_NEAR(out[i], expected[i], bound) << name(format) << ", " << tokens << " tokens";
       }

@@ -221,7 +221,7 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t m
   return CUBLAS_STATUS_SUCCESS;
 }
 
-cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t,
+cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t made,
                                               cublasLtMatrixLayout_t weight, cublasLtMatrixLayout_t,
                                               cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
                                               cublasLtMatmulPreference_t preference, int most,
@@ -230,6 +230,13 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
   *count = 0;
   if (get<Matrix>(weight).type == CUDA_R_8F_E4M3 && !g_fp8) {
     return CUBLAS_STATUS_NOT_SUPPORTED;
+  }
+  const auto desc = get<Desc>(made);
+  for (int side = 0; side < 2; ++side) {  // as cuBLASLt 13.1 on an H100
+    if (desc.scale_mode[side] == CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F &&
+        desc.scales[side] == nullptr) {
+      return CUBLAS_STATUS_INVALID_VALUE;
+    }
   }
   const auto preferred = get<Preferred>(preference);
   for (const Order order : g_orders) {
