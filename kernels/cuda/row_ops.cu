@@ -29,7 +29,7 @@ rms_norm_kernel(MatrixView<const float> in, const float* weight, int64_t width, 
   float* to = out.data + block_x() * out.stride + block_y() * width;
   float squares = 0;
   for (int64_t i = thread(); i < width; i += kRowThreads) {
-    squares += from[i] * from[i];
+    squares = fma(from[i], from[i], squares);
   }
   const float sum = block_sum(squares, shared<OfWarps<float>>());
   const float inverse = scale / sqrt(sum / static_cast<float>(width) + epsilon);
@@ -50,8 +50,8 @@ rope_kernel(MatrixView<float> heads, const int32_t* positions, const float* cos,
     const float c = cos[angles + i % half];
     const float s = sin[angles + i % half];
     const float before = *x;
-    *x = before * c - *y * s;
-    *y = *y * c + before * s;
+    *x = fma(before, c, -*y * s);
+    *y = fma(before, s, *y * c);
   }
 }
 

@@ -63,16 +63,16 @@ TESSERA_DEVICE float* scores_left(const AttentionArgs& args, const Work& work,
 
 template <int kDim, int kProducts, class Rows>
 TESSERA_DEVICE void put_partials(const WarpAttention<kDim, kProducts, Rows>& warp,
-                                 const AttentionArgs& args, const Work& work,
-                                 const PairBlock& block, int32_t split) {
-  const int32_t heads = args.query_heads / args.pages.kv_heads;
+                                 const AttentionArgs& args, const Work& work) {
+  const WarpTask& task = warp_memory<kDim, kProducts>().task;
   for (int32_t product = 0; product < kProducts; ++product) {
-    if (warp.pair(product) >= block.pairs) {
+    if (warp.pair(product) >= task.block.pairs) {
       continue;
     }
-    const int64_t pair = int64_t{block_x()} * heads + block.first_pair + warp.pair(product);
+    const int64_t pair =
+        int64_t{block_x()} * task.heads + task.block.first_pair + warp.pair(product);
     float* to =
-        work.partials + (pair * work.max_splits + split) * partial_floats(args.pages.head_dim);
+        work.partials + (pair * work.max_splits + task.split) * partial_floats(args.pages.head_dim);
     warp.each_value(product, [&](int32_t channel, float value) { to[channel] = value; });
     if (lane() < 4) {
       to[args.pages.head_dim] = warp.sums(product).maximum;
@@ -91,8 +91,9 @@ TESSERA_DEVICE int32_t split_of_warp(const Work& work) {
   return work.split ? item_of_warp() % work.max_splits : 0;
 }
 
-// Writes the warp's task to `task`. Returns: false if the warp has nothing to do.
-template <int kPairs>
+// Writes the warp's task to `task`. Returns: false if the warp has nothing to do. Rows of one format
+// are decoded, with all query heads of a KV head in one block of pairs.
+template <int kPairs, class Rows>
 TESSERA_DEVICE bool find_task(const AttentionArgs& args, const SequenceSpan* sequences,
                               const Work& work, WarpTask& task) {
   const Place place = place_of_block(args);
@@ -100,11 +101,14 @@ TESSERA_DEVICE bool find_task(const AttentionArgs& args, const SequenceSpan* seq
   const int32_t heads = args.query_heads / args.pages.kv_heads;
   const PairBlocks blocks{span.context, span.count, heads, kPairs};
   const int32_t block_index = work.split ? item_of_warp() / work.max_splits : item_of_warp();
-  if ((span.count == 1) != work.decode || block_index >= blocks.blocks()) {
+  if ((span.count == 1) != (Rows::kOneFormat || work.decode) ||
+      block_index >= (Rows::kOneFormat ? 1 : blocks.blocks())) {
     return false;
   }
-  const PairBlock block = blocks.block(block_index);
-  const int32_t first_dense = work.decode ? 0 : dense_groups_before(sequences, place.sequence);
+  const PairBlock block =
+      Rows::kOneFormat ? PairBlock{span.context / kKvGroup, 0, heads} : blocks.block(block_index);
+  const int32_t first_dense =
+      Rows::kOneFormat || work.decode ? 0 : dense_groups_before(sequences, place.sequence);
   const RowTokens row = StepRows{args.pages, args.layer, args.dense.data()}.tokens(
       span, place.kv_head, first_dense, block.group);
   const int32_t splits = span_count(row.tiles());
@@ -118,7 +122,9 @@ TESSERA_DEVICE bool find_task(const AttentionArgs& args, const SequenceSpan* seq
             .block = block,
             .first_head = place.kv_head * heads,
             .heads = heads,
-            .scores_left = scores_left(args, work, span, place.sequence, row.tiles())};
+            .split = split_of_warp(work),
+            .scores_left = nullptr};
+    task.scores_left = scores_left(args, work, span, place.sequence, task.row.tiles());
   }
   sync_warp();
   return true;
@@ -192,21 +198,21 @@ attention_kernel(AttentionArgs args, const SequenceSpan* sequences, Work work) {
   using Warp = WarpAttention<kDim, kProducts, Rows>;
   typename Warp::Memory& memory = warp_memory<kDim, kProducts>();
   const WarpTask& task = memory.task;
-  if (!find_task<Warp::kPairs>(args, sequences, work, memory.task)) {
+  if (!find_task<Warp::kPairs, Rows>(args, sequences, work, memory.task)) {
     return;
   }
   Warp attention(args, memory);
   if (lane() < Warp::kPairs) {
     memory.merged[lane()] = {Merge{}.maximum, Merge{}.sum};
   }
-  int32_t first = split_of_warp(work) * split_tiles(task.row.tiles());
+  int32_t first = task.split * split_tiles(task.row.tiles());
   // Both modes share one call of run(), most of the kernel's code: with two calls, registers
   // spilled.
   do {
     const int32_t end = split_end(first, task.row.tiles());
     attention.run(first, end);
     if (work.split) {
-      return put_partials(attention, args, work, task.block, split_of_warp(work));
+      return put_partials(attention, args, work);
     }
     merge_span(attention, args, memory);
     first = end;

@@ -108,8 +108,8 @@ TESSERA_DEVICE void code_scores(const WarpMemory<kDim, kProducts>& memory,
         const int32_t dot =
             256 * sums[product][i / 2][i % 2 * 2] + sums[product][i / 2][i % 2 * 2 + 1];
         scores[product][4 * set + i] =
-            static_cast<float>(dot) * queries.step[product] * scales.of[i] +
-            queries.sum[product] * zeros.of[i];
+            simt::fma(queries.sum[product], zeros.of[i],
+                      static_cast<float>(dot) * queries.step[product] * scales.of[i]);
       }
     }
   }
@@ -151,7 +151,8 @@ TESSERA_DEVICE CodeWeights<kProducts> put_code_weights(WarpMemory<kDim, kProduct
       // Places without a token may hold any scale; their weight is 0.
       const bool seen = weights[product][i] > 0;
       scaled[i] = seen ? weights[product][i] * scales[i] : 0.0f;
-      result.zeros[product] += seen ? weights[product][i] * zeros[i] : 0.0f;
+      result.zeros[product] = seen ? simt::fma(weights[product][i], zeros[i], result.zeros[product])
+                                   : result.zeros[product];
       largest = simt::max(largest, scaled[i]);
     }
     TESSERA_UNROLL
@@ -239,7 +240,7 @@ TESSERA_DEVICE void add_code_values(const WarpMemory<kDim, kProducts>& memory, c
         const int32_t dot =
             256 * sums[product][i / 2][i % 2 * 2] + sums[product][i / 2][i % 2 * 2 + 1];
         float& to = out[product][block][i];
-        to = to * correction[product] + static_cast<float>(dot) * weights.step[product];
+        to = simt::fma(to, correction[product], static_cast<float>(dot) * weights.step[product]);
       }
     }
   }

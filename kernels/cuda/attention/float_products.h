@@ -54,8 +54,7 @@ TESSERA_DEVICE void half_scores(const WarpMemory<kDim, kProducts>& memory, const
   for (int32_t product = 0; product < kProducts; ++product) {
     TESSERA_UNROLL
     for (int32_t i = 0; i < 8; ++i) {
-      scores[product][i] =
-          sums[product][i / 2][i % 2 * 2] + sums[product][i / 2][i % 2 * 2 + 1] * (1 / kHalfSplit);
+      scores[product][i] = sum_of_parts(sums[product][i / 2] + i % 2 * 2);
     }
   }
 }
@@ -134,8 +133,7 @@ TESSERA_DEVICE void add_half_values(const WarpMemory<kDim, kProducts>& memory, c
       TESSERA_UNROLL
       for (int32_t i = 0; i < 4; ++i) {
         float& to = out[product][block][i];
-        to = to * correction[product] + (sums[product][i / 2][i % 2 * 2] +
-                                         sums[product][i / 2][i % 2 * 2 + 1] * (1 / kHalfSplit));
+        to = simt::fma(to, correction[product], sum_of_parts(sums[product][i / 2] + i % 2 * 2));
       }
     }
   }
@@ -162,7 +160,7 @@ TESSERA_DEVICE void float_scores(const WarpMemory<kDim, kProducts>& memory, cons
       float sum = 0;
       TESSERA_UNROLL_BY(1)
       for (int32_t c = 0; c < tile.layout.head_dim && pair < pairs; ++c) {
-        sum += query(pair)[c] * scale * load_float(keys + c * kTile + g % 2 * 8 + i);
+        sum = simt::fma(query(pair)[c] * scale, load_float(keys + c * kTile + g % 2 * 8 + i), sum);
       }
       scores[product][i] = sum;
     }
@@ -206,8 +204,8 @@ TESSERA_DEVICE void add_float_values(const WarpMemory<kDim, kProducts>& memory, 
       TESSERA_UNROLL
       for (int32_t i = 0; i < kDim / 8; ++i) {
         const int32_t channel = 32 * (i / 4) + 4 * (simt::lane() / 4) + i % 4;
-        out[product][i / 4][i % 4] +=
-            channel < head_dim ? weights[token] * load_float(values + channel) : 0.0f;
+        float& to = out[product][i / 4][i % 4];
+        to = channel < head_dim ? simt::fma(weights[token], load_float(values + channel), to) : to;
       }
     }
   }

@@ -23,6 +23,10 @@ TESSERA_DEVICE SplitHalf split_half(float x) {
   const float high = simt::as_f32(simt::as_f16(x));
   return {high, (x - high) * kHalfSplit};
 }
+// Returns: a sum of products with both parts. columns: the sums with the high and the low parts.
+TESSERA_DEVICE float sum_of_parts(const float* columns) {
+  return simt::fma(columns[1], 1 / kHalfSplit, columns[0]);
+}
 
 // Split an integer in [-32512, 32512] into 256 * high + low, both signed bytes.
 TESSERA_DEVICE int32_t low_byte(int32_t code) {
@@ -40,6 +44,7 @@ struct WarpTask {
   PairBlock block;
   int32_t first_head;  // first query head of the KV head
   int32_t heads;       // gqa_ratio
+  int32_t split;       // of the row
   float* scores_left;  // row of AttentionArgs::weights to write scores to (decode only), or null
 };
 

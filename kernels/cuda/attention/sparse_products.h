@@ -234,8 +234,7 @@ TESSERA_DEVICE void sparse_scores(WarpMemory<kDim, kProducts>& memory, const Til
     for (int32_t product = 0; product < kProducts; ++product) {
       TESSERA_UNROLL
       for (int32_t i = 0; i < 2; ++i) {
-        scores_of(product)[part * kTile + 8 * i + g] =
-            sums[product][2 * i] + sums[product][2 * i + 1] * (1 / kHalfSplit);
+        scores_of(product)[part * kTile + 8 * i + g] = sum_of_parts(sums[product] + 2 * i);
       }
     }
   }
@@ -366,8 +365,8 @@ TESSERA_DEVICE void add_sparse_values(const WarpMemory<kDim, kProducts>& memory,
           simt::mma_f16(sums, of_values, weight);
           TESSERA_UNROLL
           for (int32_t i = 0; i < 2; ++i) {
-            out[product][block][2 * m + i] +=
-                (sums[2 * i] + sums[2 * i + 1] * (1 / kHalfSplit)) * step[product];
+            float& to = out[product][block][2 * m + i];
+            to = simt::fma(sum_of_parts(sums + 2 * i), step[product], to);
           }
         }
       }

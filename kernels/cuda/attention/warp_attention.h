@@ -222,7 +222,7 @@ class WarpAttention {
       weights[i] = visible[i] ? simt::exp2(weights[i] - maximum) : 0.0f;
       sum += weights[i];
     }
-    sum_[product] = sum_[product] * correction + sum;
+    sum_[product] = simt::fma(sum_[product], correction, sum);
     zeros_[product] *= correction;
     maximum_[product] = maximum;
     return correction;

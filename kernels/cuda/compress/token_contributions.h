@@ -50,13 +50,12 @@ TESSERA_DEVICE TokenScoreRow token_score_row(const KvPagesView& pages, const Seq
   return scored;
 }
 
-// One float as the vector of a scorer. No product is fused with the addition behind it. So token
-// scores have the same bits if scores are computed here and if attention left them.
+// One float as the vector of a scorer.
 struct RoundedFloat {
   float value;
 
   TESSERA_BOTH static RoundedFloat fma(RoundedFloat a, RoundedFloat b, RoundedFloat c) {
-    return {c.value + ::fmaf(a.value, b.value, 0.0f)};
+    return {c.value + a.value * b.value};
   }
   TESSERA_BOTH static RoundedFloat at_least(RoundedFloat a, RoundedFloat b) {
     return {a.value >= b.value ? 1.0f : 0.0f};
@@ -68,7 +67,7 @@ struct RoundedFloat {
     return {a.value + b.value};
   }
   friend TESSERA_BOTH RoundedFloat operator*(RoundedFloat a, RoundedFloat b) {
-    return {::fmaf(a.value, b.value, 0.0f)};
+    return {a.value * b.value};
   }
 };
 

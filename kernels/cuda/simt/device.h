@@ -208,9 +208,6 @@ TESSERA_DEVICE float sqrt(float x) {
 TESSERA_DEVICE int32_t round(float x) {
   return __float2int_rn(x);
 }
-TESSERA_DEVICE double unfused(double a, double b) {
-  return __dmul_rn(a, b);
-}
 
 TESSERA_DEVICE float as_f32(f16 value) {
   float result;

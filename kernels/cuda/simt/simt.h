@@ -29,12 +29,11 @@
 //                                       16 (8, 4) bytes of global memory that nothing writes while
 //                                       the kernel runs; read once, so not kept in L1
 //   exp2, exp, log, sqrt, max, min, abs
-//   fma                                 rounded once
+//   fma                                 rounded once; nothing else is fused (-fmad=false)
 //   round                               to nearest even
 //   as_f32, as_f16, pack_f16            conversions
 //   merge_low, merge_high               bit moves
 //   add_f16(a, b)                       two words of two f16 each, rounded to nearest even
-//   unfused(a, b)                       a * b in double, rounded before anything is added to it
 //   mma_f16, mma_u8s8                   tensor cores; the fragments are described below
 // Names for the host:
 //   launch(stream, shape, kernel, args...)  starts a kernel; arguments are copied

@@ -9,11 +9,18 @@
 #include <mutex>
 #include <new>
 
+#include "kernels/check.h"
 #include "kernels/cuda/backend.h"
 #include "kernels/cuda/stream.h"
 #include "tests/kernels/device.h"
 
 namespace {
+
+constexpr size_t kAlign = 256;
+
+size_t aligned(size_t bytes) {
+  return (bytes + kAlign - 1) / kAlign * kAlign;
+}
 
 bool has_gpu() {
   static const bool has = [] {
@@ -35,12 +42,11 @@ void* shared_memory(size_t bytes) {
 
 void* take(size_t bytes) {
   constexpr size_t kPiece = size_t{64} << 20;
-  constexpr size_t kAlign = 256;
   static std::mutex mutex;
   static std::byte* piece = nullptr;
   static size_t left = 0;
   const std::lock_guard lock(mutex);
-  bytes = (bytes + kAlign - 1) / kAlign * kAlign;
+  bytes = aligned(bytes);
   if (bytes > left) {
     left = bytes > kPiece ? bytes : kPiece;
     piece = static_cast<std::byte*>(shared_memory(left));
@@ -60,20 +66,26 @@ void* take(size_t bytes) {
 // CUDA's host code allocates while it starts; these allocations come from malloc.
 static thread_local bool g_in_cuda = false;
 
-void* operator new(size_t bytes) {
+void* operator new(size_t bytes, std::align_val_t alignment) {
+  TESSERA_CHECK(static_cast<size_t>(alignment) <= kAlign, "memory of a larger alignment");
   if (g_in_cuda) {
-    return std::malloc(bytes);
+    return std::aligned_alloc(kAlign, aligned(bytes));
   }
   g_in_cuda = true;
-  void* taken = has_gpu() ? take(bytes) : std::malloc(bytes);
+  void* taken = has_gpu() ? take(bytes) : std::aligned_alloc(kAlign, aligned(bytes));
   g_in_cuda = false;
   if (taken == nullptr) {
     throw std::bad_alloc();
   }
   return taken;
 }
+void* operator new(size_t bytes) {
+  return operator new (bytes, std::align_val_t{kAlign});
+}
 void operator delete(void*) noexcept {}
 void operator delete(void*, size_t) noexcept {}
+void operator delete(void*, std::align_val_t) noexcept {}
+void operator delete(void*, size_t, std::align_val_t) noexcept {}
 
 namespace tessera {
 

@@ -272,9 +272,6 @@ inline float sqrt(float x) {
 inline int32_t round(float x) {
   return static_cast<int32_t>(std::nearbyint(x));
 }
-inline double unfused(double a, double b) {
-  return a * b;
-}
 
 inline float as_f32(f16 x) {
   return to_f32(x);
