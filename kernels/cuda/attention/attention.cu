@@ -91,8 +91,8 @@ TESSERA_DEVICE int32_t split_of_warp(const Work& work) {
   return work.split ? item_of_warp() % work.max_splits : 0;
 }
 
-// Writes the warp's task to `task`. Returns: false if the warp has nothing to do. Rows of one format
-// are decoded, with all query heads of a KV head in one block of pairs.
+// Writes the warp's task to `task`. Returns: false if the warp has nothing to do. Rows of one
+// format are decoded, with all query heads of a KV head in one block of pairs.
 template <int kPairs, class Rows>
 TESSERA_DEVICE bool find_task(const AttentionArgs& args, const SequenceSpan* sequences,
                               const Work& work, WarpTask& task) {
