@@ -42,14 +42,29 @@ skip() { summary="$summary
 $1: skipped, $2"; }
 has() { python3 -c "import $1" 2>/dev/null; }
 
+# Each test has a process of its own, because a fault of a kernel ends the process.
+each() {  # each NAME SECONDS COMMAND...: runs the command with every test of the list
+  name=$1; limit=$2; shift 2
+  rm -rf "$out/$name"
+  mkdir -p "$out/$name"
+  # shellcheck disable=SC2016  # of the inner shell
+  step "$name" "$limit" xargs -P "$(nproc)" -I TEST sh -c '
+    folder=$1; test=$2; shift 2
+    timeout 120 "$@" --gtest_filter="$test" >"$folder/$(echo "$test" | tr / _).log" 2>&1
+    status=$?
+    echo "$test: $status"
+    [ $status = 0 ] || { tail -n 30 "$folder/$(echo "$test" | tr / _).log"; exit 1; }
+  ' each "$out/$name" TEST "$@" <"$out/names.log"
+}
+
 if [ "$part" != measure ]; then
-  step tests 500 "$bin/cuda_gpu_test"
+  awk '/^[^ ]/ { suite = $1 } /^ / { print suite $1 }' "$out/list.log" >"$out/names.log"
+  each tests 500 "$bin/cuda_gpu_test"
   step library 60 "$bin/cuda_library_test"
   if [ -x "$bin/cuda_nccl_test" ]; then step nccl 100 "$bin/cuda_nccl_test"; fi
   for tool in memcheck racecheck; do
     if command -v compute-sanitizer >/dev/null; then
-      step $tool 200 compute-sanitizer --tool $tool --error-exitcode 9 "$bin/cuda_gpu_test" \
-        --gtest_filter='*Simt*:*TakeThePages*:*ReadsBothTiers*:*RandomSteps*:*DeviceLinear*'
+      each $tool 400 compute-sanitizer --tool $tool --error-exitcode 9 "$bin/cuda_gpu_test"
     else
       skip $tool "there is no compute-sanitizer here"
     fi
@@ -80,7 +95,7 @@ fi
 for log in tests memcheck racecheck; do
   if [ -f "$out/$log.log" ]; then
     echo "== $log"
-    grep -E 'FAILED|Failure|check failed|PASSED|ERROR SUMMARY|RACECHECK' "$out/$log.log" | tail -n 15 || true
+    grep -E 'FAILED|Failure|check failed|PASSED|ERROR SUMMARY|RACECHECK|: [1-9][0-9]*$' "$out/$log.log" | tail -n 15 || true
   fi
 done
 for log in compare compare_fp8 compare_k8v4 decode_attention throughput hf_continuous; do
