@@ -45,12 +45,12 @@ has() { python3 -c "import $1" 2>/dev/null; }
 # Each test has a process of its own, because a fault of a kernel ends the process.
 each() {  # each NAME SECONDS COMMAND...: runs the command with every test of the list
   name=$1; limit=$2; shift 2
-  rm -rf "$out/$name"
+  rm -rf "${out:?}/$name"
   mkdir -p "$out/$name"
   # shellcheck disable=SC2016  # of the inner shell
   step "$name" "$limit" xargs -P "$(nproc)" -I TEST sh -c '
     folder=$1; test=$2; shift 2
-    timeout 120 "$@" --gtest_filter="$test" >"$folder/$(echo "$test" | tr / _).log" 2>&1
+    timeout 300 "$@" --gtest_filter="$test" >"$folder/$(echo "$test" | tr / _).log" 2>&1
     status=$?
     echo "$test: $status"
     [ $status = 0 ] || { tail -n 30 "$folder/$(echo "$test" | tr / _).log"; exit 1; }
