@@ -16,7 +16,7 @@ struct StartMemory {
   int64_t launches = 0;    // of kernels, in one recording
 };
 
-// Assumptions. The log of a start shows what is left in the end: on an H100 the reserve, to 4 MiB.
+// Assumptions. The log of a start shows what is left in the end: on an H100 the reserve, to 7 MiB.
 // A launch of a recording has up to 4 KiB of arguments, and its node. The reserve is for what
 // libraries allocate later, such as NCCL's connections.
 inline constexpr int64_t kRecordedLaunchBytes = 8 << 10;

@@ -4,8 +4,8 @@
     decode_model.py [TOKENS [ROWS]]    tokens of a sequence (8192); sequences times KV heads (512)
 
 A model, not a measurement. An H100 has shown 72, 72, 56 and 42 % for f16, k8v4, k4v2 and s70: the
-model overrates the first three (docs/measurements/2026-11-28-h100.md). A warp takes tiles of 64 tokens, head_dim
-128, GQA 4. Three times bound a tile; the prediction is the root of the sum of their squares, since
+model overrates the first three (docs/measurements/2026-11-28-h100.md). A warp takes tiles of 64
+tokens, head_dim 128, GQA 4. Three times bound a tile; the prediction is the root of the sum of their squares, since
 they overlap imperfectly:
 
     memory   the tile's bytes at the multiprocessor's share of the copy bandwidth
