@@ -10,12 +10,14 @@
 namespace tessera {
 namespace {
 
+constexpr int kReceived[] = {SIGTERM, SIGINT, SIGHUP};
+
 sigset_t stop_signals() {
   sigset_t set;
   sigemptyset(&set);
-  sigaddset(&set, SIGTERM);
-  sigaddset(&set, SIGINT);
-  sigaddset(&set, SIGHUP);
+  for (const int signal : kReceived) {
+    sigaddset(&set, signal);
+  }
   return set;
 }
 
@@ -45,7 +47,7 @@ StopSignals::StopSignals() {
   struct sigaction action {};
   action.sa_handler = pass_on;
   action.sa_flags = SA_RESTART;
-  for (const int signal : {SIGTERM, SIGINT, SIGHUP}) {
+  for (const int signal : kReceived) {
     sigaction(signal, &action, nullptr);
   }
 }

@@ -49,11 +49,11 @@ each() {  # each NAME SECONDS COMMAND...: runs the command with every test of th
   mkdir -p "$out/$name"
   # shellcheck disable=SC2016  # of the inner shell
   step "$name" "$limit" xargs -P "$(nproc)" -I TEST sh -c '
-    folder=$1; test=$2; shift 2
-    timeout 300 "$@" --gtest_filter="$test" >"$folder/$(echo "$test" | tr / _).log" 2>&1
+    log=$1/$(echo "$2" | tr / _).log; test=$2; shift 2
+    timeout 300 "$@" --gtest_filter="$test" >"$log" 2>&1
     status=$?
     echo "$test: $status"
-    [ $status = 0 ] || { tail -n 30 "$folder/$(echo "$test" | tr / _).log"; exit 1; }
+    [ $status = 0 ] || { tail -n 30 "$log"; exit 1; }
   ' each "$out/$name" TEST "$@" <"$out/names.log"
 }
 

@@ -63,8 +63,8 @@ TESSERA_DEVICE float* scores_left(const AttentionArgs& args, const Work& work,
 
 template <int kDim, int kProducts, class Rows>
 TESSERA_DEVICE void put_partials(const WarpAttention<kDim, kProducts, Rows>& warp,
-                                 const AttentionArgs& args, const Work& work) {
-  const WarpTask& task = warp_memory<kDim, kProducts>().task;
+                                 const AttentionArgs& args, const Work& work,
+                                 const WarpTask& task) {
   for (int32_t product = 0; product < kProducts; ++product) {
     if (warp.pair(product) >= task.block.pairs) {
       continue;
@@ -99,16 +99,15 @@ TESSERA_DEVICE bool find_task(const AttentionArgs& args, const SequenceSpan* seq
   const Place place = place_of_block(args);
   const SequenceSpan span = sequences[place.sequence];
   const int32_t heads = args.query_heads / args.pages.kv_heads;
+  const bool decode = Rows::kOneFormat || work.decode;
   const PairBlocks blocks{span.context, span.count, heads, kPairs};
   const int32_t block_index = work.split ? item_of_warp() / work.max_splits : item_of_warp();
-  if ((span.count == 1) != (Rows::kOneFormat || work.decode) ||
-      block_index >= (Rows::kOneFormat ? 1 : blocks.blocks())) {
+  if ((span.count == 1) != decode || block_index >= (Rows::kOneFormat ? 1 : blocks.blocks())) {
     return false;
   }
   const PairBlock block =
       Rows::kOneFormat ? PairBlock{span.context / kKvGroup, 0, heads} : blocks.block(block_index);
-  const int32_t first_dense =
-      Rows::kOneFormat || work.decode ? 0 : dense_groups_before(sequences, place.sequence);
+  const int32_t first_dense = decode ? 0 : dense_groups_before(sequences, place.sequence);
   const RowTokens row = StepRows{args.pages, args.layer, args.dense.data()}.tokens(
       span, place.kv_head, first_dense, block.group);
   const int32_t splits = span_count(row.tiles());
@@ -212,7 +211,7 @@ attention_kernel(AttentionArgs args, const SequenceSpan* sequences, Work work) {
     const int32_t end = split_end(first, task.row.tiles());
     attention.run(first, end);
     if (work.split) {
-      return put_partials(attention, args, work);
+      return put_partials(attention, args, work, task);
     }
     merge_span(attention, args, memory);
     first = end;

@@ -263,10 +263,10 @@ int64_t code_bytes(WeightFormat format, int64_t rows, int64_t cols) {
 }
 
 // Returns: bytes of a packed weight; 0 if its products are not supported. fp8: codes, then a scale
-// for each row; both dimensions must be multiples of 16.
+// for each row.
 int64_t weight_bytes(WeightFormat format, int64_t rows, int64_t cols) {
   const bool fp8 = format == WeightFormat::fp8;
-  if (!multiplies(format) || (fp8 && (!knows_outer_scales() || rows % 16 != 0 || cols % 16 != 0)) ||
+  if (!multiplies(format, rows, cols) || (fp8 && !knows_outer_scales()) ||
       library().candidates({format, rows, cols}).empty()) {
     return 0;
   }

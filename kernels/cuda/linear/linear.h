@@ -20,11 +20,12 @@ struct LinearOps {
 };
 LinearOps linear_ops();
 
-// Returns: true for the formats of the weights that these ops multiply. A checkpoint in any other
-// format is refused by name (models/weights.cpp).
-constexpr bool multiplies(WeightFormat format) {
+// Returns: true for weights that these ops multiply; the sides of fp8 must be multiples of 16. A
+// checkpoint with others is refused by name (models/weights.cpp).
+constexpr bool multiplies(WeightFormat format, int64_t rows, int64_t cols) {
   return format == WeightFormat::f32 || format == WeightFormat::bf16 ||
-         format == WeightFormat::f16 || format == WeightFormat::fp8;
+         format == WeightFormat::f16 ||
+         (format == WeightFormat::fp8 && rows % 16 == 0 && cols % 16 == 0);
 }
 
 }  // namespace tessera::cuda

@@ -12,15 +12,12 @@
 #include "kernels/check.h"
 #include "kernels/cuda/backend.h"
 #include "kernels/cuda/stream.h"
+#include "kernels/view.h"
 #include "tests/kernels/device.h"
 
 namespace {
 
 constexpr size_t kAlign = 256;
-
-size_t aligned(size_t bytes) {
-  return (bytes + kAlign - 1) / kAlign * kAlign;
-}
 
 bool has_gpu() {
   static const bool has = [] {
@@ -46,7 +43,6 @@ void* take(size_t bytes) {
   static std::byte* piece = nullptr;
   static size_t left = 0;
   const std::lock_guard lock(mutex);
-  bytes = aligned(bytes);
   if (bytes > left) {
     left = bytes > kPiece ? bytes : kPiece;
     piece = static_cast<std::byte*>(shared_memory(left));
@@ -68,11 +64,12 @@ static thread_local bool g_in_cuda = false;
 
 void* operator new(size_t bytes, std::align_val_t alignment) {
   TESSERA_CHECK(static_cast<size_t>(alignment) <= kAlign, "memory of a larger alignment");
+  bytes = static_cast<size_t>(tessera::round_up(static_cast<int64_t>(bytes), kAlign));
   if (g_in_cuda) {
-    return std::aligned_alloc(kAlign, aligned(bytes));
+    return std::aligned_alloc(kAlign, bytes);
   }
   g_in_cuda = true;
-  void* taken = has_gpu() ? take(bytes) : std::aligned_alloc(kAlign, aligned(bytes));
+  void* taken = has_gpu() ? take(bytes) : std::aligned_alloc(kAlign, bytes);
   g_in_cuda = false;
   if (taken == nullptr) {
     throw std::bad_alloc();

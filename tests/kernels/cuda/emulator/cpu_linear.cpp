@@ -12,9 +12,7 @@ namespace {
 using simt::emulation::DeviceAccess;
 
 int64_t emulated_weight_bytes(WeightFormat format, int64_t rows, int64_t cols) {
-  // As cuBLASLt: its products of fp8 need sides that are multiples of 16.
-  const bool fits = format != WeightFormat::fp8 || (rows % 16 == 0 && cols % 16 == 0);
-  return multiplies(format) && fits ? packed_weight_bytes(format, rows, cols) : 0;
+  return multiplies(format, rows, cols) ? packed_weight_bytes(format, rows, cols) : 0;
 }
 
 void pack(MatrixView<const float> source, int64_t first_row, const PackedWeight& weight) {
