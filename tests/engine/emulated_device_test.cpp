@@ -274,7 +274,8 @@ INSTANTIATE_TEST_SUITE_P(
              .scarce = true,
              .shares = true,
              .ladder = {kKvK4V2}},
-        Case{.name = "leankv_scarce", .kv = lossy("leankv"), .bound = 1e-3, .scarce = true},
+        // A token whose score is near the threshold of a tier may get the other one by rounding.
+        Case{.name = "leankv_scarce", .kv = lossy("leankv"), .bound = 3e-3, .scarce = true},
         Case{.name = "h2o", .kv = lossy("h2o"), .bound = 1e-4},
         Case{.name = "s50", .kv = *find_kv_preset("s50"), .bound = 1e-3},
         Case{.name = "mustafar_scarce", .kv = output_aware(), .bound = 1e-3, .scarce = true}),

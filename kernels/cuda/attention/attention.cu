@@ -86,6 +86,10 @@ TESSERA_DEVICE void put_partials(const WarpAttention<kDim, kProducts, Rows>& war
 template <int kProducts, class Rows>
 inline constexpr int kBlocks = kProducts == 1 ? Rows::kBlocks : 3;
 
+// Shared memory of a multiprocessor of Hopper, and what each block takes of it besides its own.
+inline constexpr int32_t kMultiprocessorBytes = 228 * 1024;
+inline constexpr int32_t kReservedBytes = 1024;
+
 // Returns: split of its row that the warp computes; 0 without work.split.
 TESSERA_DEVICE int32_t split_of_warp(const Work& work) {
   return work.split ? item_of_warp() % work.max_splits : 0;
@@ -122,7 +126,11 @@ TESSERA_DEVICE bool find_task(const AttentionArgs& args, const SequenceSpan* seq
             .first_head = place.kv_head * heads,
             .heads = heads,
             .split = split_of_warp(work),
+            .first = 0,
+            .end = 0,
+            .pages_end = 0,
             .scores_left = nullptr};
+    task.begin_split(task.split * split_tiles(row.tiles()));
     task.scores_left = scores_left(args, work, span, place.sequence, task.row.tiles());
   }
   sync_warp();
@@ -195,7 +203,7 @@ template <int kDim, int kProducts, class Rows>
 TESSERA_KERNEL(kThreads, (kBlocks<kProducts, Rows>))
 attention_kernel(AttentionArgs args, const SequenceSpan* sequences, Work work) {
   using Warp = WarpAttention<kDim, kProducts, Rows>;
-  typename Warp::Memory& memory = warp_memory<kDim, kProducts>();
+  typename Warp::Memory& memory = warp_memory<typename Warp::Memory>();
   const WarpTask& task = memory.task;
   if (!find_task<Warp::kPairs, Rows>(args, sequences, work, memory.task)) {
     return;
@@ -204,18 +212,19 @@ attention_kernel(AttentionArgs args, const SequenceSpan* sequences, Work work) {
   if (lane() < Warp::kPairs) {
     memory.merged[lane()] = {Merge{}.maximum, Merge{}.sum};
   }
-  int32_t first = task.split * split_tiles(task.row.tiles());
   // Both modes share one call of run(), most of the kernel's code: with two calls, registers
   // spilled.
   do {
-    const int32_t end = split_end(first, task.row.tiles());
-    attention.run(first, end);
+    attention.run();
     if (work.split) {
       return put_partials(attention, args, work, task);
     }
     merge_span(attention, args, memory);
-    first = end;
-  } while (first < task.row.tiles());
+    if (lane() == 0) {
+      memory.task.begin_split(task.end);
+    }
+    sync_warp();
+  } while (task.first < task.row.tiles());
   finish(attention, args, memory);
 }
 
@@ -269,6 +278,12 @@ bool any_sparse(const AttentionArgs& args) {
 template <int kDim, int kProducts, class Rows>
 void start(const AttentionArgs& args, const SequenceSpan* sequences, const Work& work,
            Stream stream) {
+  using Warp = WarpAttention<kDim, kProducts, Rows>;
+  static_assert(kBlocks<kProducts, Rows> *
+                        (block_memory_bytes<typename Warp::Memory, typename Warp::Parts>(true) +
+                         kReservedBytes) <=
+                    kMultiprocessorBytes,
+                "blocks that have registers also have shared memory");
   const int32_t heads = args.query_heads / args.pages.kv_heads;
   int32_t max_blocks = 0;
   for (const SequenceSpan& span : args.sequences) {
@@ -283,7 +298,8 @@ void start(const AttentionArgs& args, const SequenceSpan* sequences, const Work&
          {.grid_x = static_cast<int32_t>(args.sequences.size()) * args.pages.kv_heads,
           .grid_y = static_cast<int32_t>(div_ceil(items, kWarpsOfBlock)),
           .threads = kThreads,
-          .shared_bytes = block_memory_bytes<kDim, kProducts>(any_sparse(args))},
+          .shared_bytes =
+              block_memory_bytes<typename Warp::Memory, typename Warp::Parts>(any_sparse(args))},
          attention_kernel<kDim, kProducts, Rows>, args, sequences, work);
 }
 

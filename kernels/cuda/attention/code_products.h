@@ -54,8 +54,7 @@ inline constexpr int32_t kKeyLoads = kDim* kBits / 128;
 // Computes scores[product][i] for the lane's pair and its 8 tokens: 32 (i / 4) + 4 g + i % 4.
 // Scores of tokens that no pair sees are any number.
 template <int kBits, int kDim, int kProducts>
-TESSERA_DEVICE void code_scores(const WarpMemory<kDim, kProducts>& memory,
-                                const Queries<kProducts>& queries, const Tile& tile,
+TESSERA_DEVICE void code_scores(const CodeWarpMemory<kDim, kProducts>& memory, const Tile& tile,
                                 float (&scores)[kProducts][8]) {
   constexpr int32_t kLoads = kKeyLoads<kBits, kDim>;
   const int32_t g = simt::lane() / 4;
@@ -63,7 +62,7 @@ TESSERA_DEVICE void code_scores(const WarpMemory<kDim, kProducts>& memory,
   const int32_t lines = static_cast<int32_t>(tile.layout.key_tile_bytes()) / 64;
   TESSERA_UNROLL
   for (int32_t set = 0; set < 2; ++set) {
-    const TilePlace place = memory.places[2 * set + g / 4];
+    const TilePlace place = memory.places[tile.first_place + 2 * set + g / 4];
     // Lines beyond head_dim are replaced by the last one: their channels of the queries are 0.
     simt::Words lines_of_lane[kLoads];
     TESSERA_UNROLL
@@ -72,7 +71,7 @@ TESSERA_DEVICE void code_scores(const WarpMemory<kDim, kProducts>& memory,
       lines_of_lane[i] = simt::load_global(place.keys + 64 * line + 16 * (g % 4));
     }
     const FourScales scales(place.key_scales + 4 * (g % 4));
-    const FourScales zeros(place.key_scales + 4 * (g % 4) + tile.zeros());
+    const FourScales zeros(place.key_scales + 4 * (g % 4) + place.zeros);
     int32_t sums[kProducts][2][4] = {};
     TESSERA_UNROLL
     for (int32_t chunk = 0; chunk < kDim / 32; ++chunk) {
@@ -102,14 +101,14 @@ TESSERA_DEVICE void code_scores(const WarpMemory<kDim, kProducts>& memory,
       }
     }
     TESSERA_UNROLL
-    for (int32_t i = 0; i < 4; ++i) {  // the lane's tokens in this set
+    for (int32_t product = 0; product < kProducts; ++product) {
+      const auto query = memory.queries[kPairsOfProduct * product + t];
       TESSERA_UNROLL
-      for (int32_t product = 0; product < kProducts; ++product) {
+      for (int32_t i = 0; i < 4; ++i) {  // the lane's tokens in this set
         const int32_t dot =
             256 * sums[product][i / 2][i % 2 * 2] + sums[product][i / 2][i % 2 * 2 + 1];
         scores[product][4 * set + i] =
-            simt::fma(queries.sum[product], zeros.of[i],
-                      static_cast<float>(dot) * queries.step[product] * scales.of[i]);
+            simt::fma(query.sum, zeros.of[i], static_cast<float>(dot) * query.step * scales.of[i]);
       }
     }
   }
@@ -132,9 +131,10 @@ TESSERA_DEVICE CodeWeights<kProducts> put_code_weights(WarpMemory<kDim, kProduct
   float zeros[8];
   TESSERA_UNROLL
   for (int32_t set = 0; set < 2; ++set) {
-    const f16* from = memory.places[2 * set + g / 4].value_scales + 4 * (g % 4);
+    const TilePlace& place = memory.places[tile.first_place + 2 * set + g / 4];
+    const f16* from = place.value_scales + 4 * (g % 4);
     const FourScales of_set(from);
-    const FourScales zeros_of_set(from + tile.zeros());
+    const FourScales zeros_of_set(from + place.zeros);
     TESSERA_UNROLL
     for (int32_t i = 0; i < 4; ++i) {
       scales[4 * set + i] = of_set.of[i];
@@ -182,8 +182,8 @@ TESSERA_DEVICE CodeWeights<kProducts> put_code_weights(WarpMemory<kDim, kProduct
 // Returns: words of a lane's four channels for one half of a chunk of 32 tokens. `block`: block of
 // 16 channels. `channels`: first of the four channels in the block.
 template <int kBits>
-TESSERA_DEVICE simt::Words value_words(const TilePlace (&places)[Tile::kPlaces], int32_t block,
-                                       int32_t channels, int32_t chunk, int32_t half, int32_t t) {
+TESSERA_DEVICE simt::Words value_words(const TilePlace* places, int32_t block, int32_t channels,
+                                       int32_t chunk, int32_t half, int32_t t) {
   const int32_t quad = value_quad<kBits>(chunk, half, t);
   const int32_t sub_line = 4 * block + quad % 4;
   simt::Words words =
@@ -219,7 +219,8 @@ TESSERA_DEVICE void add_code_values(const WarpMemory<kDim, kProducts>& memory, c
       simt::Words words[2];
       TESSERA_UNROLL
       for (int32_t half = 0; half < 2; ++half) {
-        words[half] = value_words<kBits>(memory.places, of_lane, 4 * (g % 4), chunk, half, t);
+        words[half] = value_words<kBits>(memory.places + tile.first_place, of_lane, 4 * (g % 4),
+                                         chunk, half, t);
       }
       TESSERA_UNROLL
       for (int32_t product = 0; product < kProducts; ++product) {

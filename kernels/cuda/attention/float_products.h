@@ -22,7 +22,7 @@ TESSERA_DEVICE void half_scores(const WarpMemory<kDim, kProducts>& memory, const
   constexpr int32_t kTile = KvPageLayout::kKeyTile;
   const int32_t g = simt::lane() / 4;
   const int32_t t = simt::lane() % 4;
-  const std::byte* keys = memory.places[g / 2].keys;
+  const std::byte* keys = memory.places[tile.first_place + g / 2].keys;
   float sums[kProducts][4][4] = {};
   TESSERA_UNROLL_BY(2)
   for (int32_t chunk = 0; chunk < kDim / 16; ++chunk) {
@@ -66,18 +66,24 @@ TESSERA_DEVICE void put_half_weights(WarpMemory<kDim, kProducts>& memory,
   const int32_t t = simt::lane() % 4;
   TESSERA_UNROLL
   for (int32_t product = 0; product < kProducts; ++product) {
+    simt::Words high;
+    simt::Words low;
     TESSERA_UNROLL
     for (int32_t i = 0; i < 4; ++i) {
       const SplitHalf first = split_half(weights[product][2 * i]);
       const SplitHalf second = split_half(weights[product][2 * i + 1]);
-      memory.weights[product][2 * t][4 * g + i] = simt::pack_f16(first.high, second.high);
-      memory.weights[product][2 * t + 1][4 * g + i] = simt::pack_f16(first.low, second.low);
+      high.at[i] = simt::pack_f16(first.high, second.high);
+      low.at[i] = simt::pack_f16(first.low, second.low);
     }
+    simt::store_words(&memory.weights[product][2 * t][4 * g], high);
+    simt::store_words(&memory.weights[product][2 * t + 1][4 * g], low);
   }
   simt::sync_warp();
 }
 
-template <int kDim, int kProducts>
+// Computes out[product][block][i] = out * correction + the sum over the tile's tokens, for channel
+// first(block) + i of Channels.
+template <class Channels, int kDim, int kProducts>
 TESSERA_DEVICE void add_half_values(const WarpMemory<kDim, kProducts>& memory, const Tile& tile,
                                     const float (&correction)[kProducts],
                                     float (&out)[kProducts][kDim / 32][4]) {
@@ -100,11 +106,12 @@ TESSERA_DEVICE void add_half_values(const WarpMemory<kDim, kProducts>& memory, c
       break;
     }
     // Lanes beyond head_dim compute channels that are there, which nothing reads.
-    const int32_t channel = 32 * block + 4 * g < head_dim ? 32 * block + 4 * g : 0;
+    const int32_t first = Channels::template first<kDim>(block);
+    const int32_t channel = first < head_dim ? first : 0;
     float sums[kProducts][2][4] = {};
     TESSERA_UNROLL_BY(2)
     for (int32_t part = 0; part < Tile::kPlaces; ++part) {
-      const std::byte* values = memory.places[part].values;
+      const std::byte* values = memory.places[tile.first_place + part].values;
       uint32_t words[4][2];
       TESSERA_UNROLL
       for (int32_t i = 0; i < 4; ++i) {
@@ -151,7 +158,7 @@ TESSERA_DEVICE void float_scores(const WarpMemory<kDim, kProducts>& memory, cons
                                  float (&scores)[kProducts][8]) {
   constexpr int32_t kTile = KvPageLayout::kKeyTile;
   const int32_t g = simt::lane() / 4;
-  const auto* keys = reinterpret_cast<const float*>(memory.places[g / 2].keys);
+  const auto* keys = reinterpret_cast<const float*>(memory.places[tile.first_place + g / 2].keys);
   TESSERA_UNROLL
   for (int32_t product = 0; product < kProducts; ++product) {
     const int32_t pair = kPairsOfProduct * product + simt::lane() % 4;
@@ -199,8 +206,9 @@ TESSERA_DEVICE void add_float_values(const WarpMemory<kDim, kProducts>& memory, 
     }
     TESSERA_UNROLL_BY(1)
     for (int32_t token = tile.begin; token < tile.end; ++token) {
-      const auto* values = reinterpret_cast<const float*>(memory.places[token / kTile].values) +
-                           token % kTile * head_dim;
+      const auto* values =
+          reinterpret_cast<const float*>(memory.places[tile.first_place + token / kTile].values) +
+          token % kTile * head_dim;
       TESSERA_UNROLL
       for (int32_t i = 0; i < kDim / 8; ++i) {
         const int32_t channel = 32 * (i / 4) + 4 * (simt::lane() / 4) + i % 4;

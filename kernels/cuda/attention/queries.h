@@ -45,8 +45,38 @@ struct WarpTask {
   int32_t first_head;  // first query head of the KV head
   int32_t heads;       // gqa_ratio
   int32_t split;       // of the row
+  int32_t first;       // tiles [first, end) of the split
+  int32_t end;
+  int32_t pages_end;   // those before it are in pages; the one at it, if any, is dense
   float* scores_left;  // row of AttentionArgs::weights to write scores to (decode only), or null
+
+  // Sets the tiles of the split that begins at tile `begin`.
+  TESSERA_DEVICE void begin_split(int32_t begin) {
+    const int32_t tiles = row.tiles();
+    first = begin;
+    end = split_end(begin, tiles);
+    pages_end = end < tiles ? end : tiles - 1;
+  }
 };
+
+// Channels of `out` that a lane has: four neighbours in each block.
+struct BlockedChannels {  // neighbouring lanes have neighbouring fours
+  static constexpr bool kNeighbours = false;
+  template <int kDim>
+  TESSERA_DEVICE static int32_t first(int32_t block) {
+    return 32 * block + 4 * (simt::lane() / 4);
+  }
+};
+struct NeighbourChannels {  // all of a lane's channels are neighbours
+  static constexpr bool kNeighbours = true;
+  template <int kDim>
+  TESSERA_DEVICE static int32_t first(int32_t block) {
+    return kDim / 8 * (simt::lane() / 4) + 4 * block;
+  }
+};
+
+// Tiles whose places a warp resolves at once: a place for each lane.
+inline constexpr int32_t kPlacedTiles = simt::kWarp / Tile::kPlaces;
 
 // Shared memory of one warp. Each column is padded by 16 bytes, so that lanes which read the same
 // offset of neighbouring columns use different banks.
@@ -55,10 +85,9 @@ struct WarpMemory {
   static constexpr int kColumns = 8 * kProducts;
   static constexpr int kWeightWords = kKvGroup / 2 + 4;
 
-  alignas(16) TilePlace places[Tile::kPlaces];
+  alignas(16) TilePlace places[kPlacedTiles * Tile::kPlaces];
   WarpTask task;
-  alignas(16) uint8_t codes[kColumns][kDim + 16];  // queries as bytes ...
-  alignas(16) f16 halves[kColumns][kDim + 8];      // ... and as f16
+  alignas(16) f16 halves[kColumns][kDim + 8];  // queries as f16
   // Weights of a tile, column by column: bytes, f16, or floats (then one column for each pair).
   alignas(16) uint32_t weights[kProducts][8][kWeightWords];
   // Partial softmax of each pair over the splits so far, where one warp takes all splits. Registers
@@ -66,21 +95,42 @@ struct WarpMemory {
   PartialSums merged[kPairsOfProduct * kProducts];
 };
 
-// Data of the lane's query in each product: pair lane % 4 of the product's four pairs.
-template <int kProducts>
-struct Queries {
-  float step[kProducts];  // scale of the query's codes
-  float sum[kProducts];   // sum of the query's channels
+// The same for rows that may have codes.
+template <int kDim, int kProducts>
+struct CodeWarpMemory : WarpMemory<kDim, kProducts> {
+  struct Query {
+    float step;  // scale of the query's codes
+    float sum;   // sum of its channels
+  };
+  alignas(16) uint8_t codes[WarpMemory<kDim, kProducts>::kColumns][kDim + 16];  // queries as bytes
+  Query queries[kPairsOfProduct * kProducts];
+  // Sums over the values' zeros of a lane's tokens so far. Like `merged`, not in registers.
+  float zeros[kProducts][simt::kWarp];
 };
+
+// Returns: bytes of a block's shared memory: the Memory of its warps, then a Parts for each warp if
+// a row has sparse tiles.
+template <class Memory, class Parts>
+constexpr int32_t block_memory_bytes(bool sparse) {
+  return kWarpsOfBlock * static_cast<int32_t>(sizeof(Memory) + (sparse ? sizeof(Parts) : 0));
+}
+template <class Memory>
+TESSERA_DEVICE Memory& warp_memory() {
+  return reinterpret_cast<Memory*>(&simt::shared<std::byte>())[simt::warp()];
+}
+template <class Memory, class Parts>
+TESSERA_DEVICE Parts& warp_parts() {
+  std::byte* behind = &simt::shared<std::byte>() + block_memory_bytes<Memory, Parts>(false);
+  return reinterpret_cast<Parts*>(behind)[simt::warp()];
+}
 
 // Fills the warp's memory with `pairs` queries, multiplied by `scale`. `scale` includes log2(e), so
 // that the softmax uses powers of 2. Queries beyond `pairs` and channels beyond head_dim are 0.
 // query(pair): pointer to its first channel, [head_dim].
 // Requires: all lanes call it.
-template <int kDim, int kProducts, class QueryAt>
-TESSERA_DEVICE Queries<kProducts> load_queries(WarpMemory<kDim, kProducts>& memory, int32_t pairs,
-                                               int32_t head_dim, float scale, QueryAt&& query) {
-  Queries<kProducts> queries = {};
+template <int kDim, int kProducts, class Memory, class QueryAt>
+TESSERA_DEVICE void load_queries(Memory& memory, int32_t pairs, int32_t head_dim, float scale,
+                                 QueryAt&& query) {
   for (int32_t pair = 0; pair < kPairsOfProduct * kProducts; ++pair) {
     float channels[kDim / simt::kWarp];
     float largest = kMinLargest;
@@ -91,30 +141,27 @@ TESSERA_DEVICE Queries<kProducts> load_queries(WarpMemory<kDim, kProducts>& memo
       channels[i] = pair < pairs && channel < head_dim ? query(pair)[channel] * scale : 0.0f;
       largest = simt::max(largest, simt::abs(channels[i]));
       sum += channels[i];
-    }
-    largest = simt::warp_max(largest);
-    sum = simt::warp_sum(sum);
-    const float inverse = kCodeRange / largest;
-    TESSERA_UNROLL
-    for (int32_t i = 0; i < kDim / simt::kWarp; ++i) {
-      const int32_t channel = i * simt::kWarp + simt::lane();
-      const int32_t code = simt::round(channels[i] * inverse);
-      memory.codes[2 * pair][channel] = static_cast<uint8_t>(high_byte(code));
-      memory.codes[2 * pair + 1][channel] = static_cast<uint8_t>(low_byte(code));
       const SplitHalf half = split_half(channels[i]);
       memory.halves[2 * pair][channel] = simt::as_f16(half.high);
       memory.halves[2 * pair + 1][channel] = simt::as_f16(half.low);
     }
-    TESSERA_UNROLL
-    for (int32_t product = 0; product < kProducts; ++product) {
-      if (pair == product * kPairsOfProduct + simt::lane() % 4) {
-        queries.step[product] = largest / kCodeRange;
-        queries.sum[product] = sum;
+    if constexpr (requires { memory.codes; }) {
+      largest = simt::warp_max(largest);
+      sum = simt::warp_sum(sum);
+      const float inverse = kCodeRange / largest;
+      TESSERA_UNROLL
+      for (int32_t i = 0; i < kDim / simt::kWarp; ++i) {
+        const int32_t channel = i * simt::kWarp + simt::lane();
+        const int32_t code = simt::round(channels[i] * inverse);
+        memory.codes[2 * pair][channel] = static_cast<uint8_t>(high_byte(code));
+        memory.codes[2 * pair + 1][channel] = static_cast<uint8_t>(low_byte(code));
+      }
+      if (simt::lane() == 0) {
+        memory.queries[pair] = {largest / kCodeRange, sum};
       }
     }
   }
   simt::sync_warp();
-  return queries;
 }
 
 }  // namespace tessera::cuda

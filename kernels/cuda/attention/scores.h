@@ -20,19 +20,21 @@ TESSERA_DEVICE int32_t token_of_score(bool codes, int32_t index) {
 // Requires: the same `scale` as in load_queries(). Only tiles of f32 use `pairs`, `scale` and
 // query(pair).
 template <int kDim, int kProducts, class QueryAt>
-TESSERA_DEVICE void tile_scores(WarpMemory<kDim, kProducts>& memory,
-                                const Queries<kProducts>& queries, const Tile& tile, int32_t pairs,
-                                float scale, QueryAt&& query, float (&scores)[kProducts][8]) {
+TESSERA_DEVICE void tile_scores(CodeWarpMemory<kDim, kProducts>& memory, const Tile& tile,
+                                int32_t pairs, float scale, QueryAt&& query,
+                                float (&scores)[kProducts][8]) {
   if (tile.layout.format.is_sparse()) {
-    return sparse_scores(memory, tile, scores);
+    SparseParts<kDim> keys(sparse_keys(tile.layout), tile,
+                           warp_parts<CodeWarpMemory<kDim, kProducts>, AnyPart<kDim>>());
+    return sparse_scores(memory, tile, keys, scores);
   }
   switch (tile.layout.format.key_bits) {
     case 8:
-      return code_scores<8>(memory, queries, tile, scores);
+      return code_scores<8>(memory, tile, scores);
     case 4:
-      return code_scores<4>(memory, queries, tile, scores);
+      return code_scores<4>(memory, tile, scores);
     case 2:
-      return code_scores<2>(memory, queries, tile, scores);
+      return code_scores<2>(memory, tile, scores);
     case 16:
       return half_scores(memory, tile, scores);
     default:

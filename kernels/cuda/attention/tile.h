@@ -64,6 +64,7 @@ struct TilePlace {
   const std::byte* values;
   const f16* key_scales;
   const f16* value_scales;
+  int32_t zeros;  // f16 elements from a scale to its zero
 };
 
 // The scales (or zeros) of four neighbouring tokens as f32. `from`: the first one's.
@@ -88,15 +89,12 @@ struct Tile {
   int32_t begin;  // at least one pair sees tokens [begin, end)
   int32_t end;
   bool is_dense;
+  int32_t first_place = 0;  // of its kPlaces places in the warp's memory
 
   TESSERA_DEVICE bool sees(int32_t token) const { return token >= begin && token < end; }
-  TESSERA_DEVICE bool sees_part(int32_t part) const {
-    return part * KvPageLayout::kKeyTile < end && (part + 1) * KvPageLayout::kKeyTile > begin;
-  }
-
-  TESSERA_DEVICE int32_t zeros() const {  // f16 elements from a scale to its zero
-    return layout.capacity;
-  }
+  // Parts of 16 tokens that a pair sees: [first_part(), end_part()).
+  TESSERA_DEVICE int32_t first_part() const { return begin / KvPageLayout::kKeyTile; }
+  TESSERA_DEVICE int32_t end_part() const { return (end - 1) / KvPageLayout::kKeyTile + 1; }
 
   // Returns: addresses of tokens [16 part, 16 part + 16), or of the nearest part that a pair sees:
   // so every address can be read. `in_tier`: index of the tile in its tier.
@@ -104,8 +102,8 @@ struct Tile {
   TESSERA_DEVICE TilePlace place(const KvPagesView& pages, const RowTokens& row, bool is_high,
                                  int32_t in_tier, int32_t part) const {
     constexpr int32_t kTile = KvPageLayout::kKeyTile;
-    const int32_t last = (end - 1) / kTile;
-    part = part < begin / kTile ? begin / kTile : part > last ? last : part;
+    const int32_t last = end_part() - 1;
+    part = part < first_part() ? first_part() : part > last ? last : part;
     const std::byte* page = row.dense;
     int32_t in_page = part;
     if (!is_dense) {
@@ -120,7 +118,8 @@ struct Tile {
     }
     return {page + layout.keys_offset(in_page), page + layout.values_offset(in_page),
             reinterpret_cast<const f16*>(page + layout.key_scales_offset(in_page)),
-            reinterpret_cast<const f16*>(page + layout.value_scales_offset(in_page))};
+            reinterpret_cast<const f16*>(page + layout.value_scales_offset(in_page)),
+            layout.capacity};
   }
 };
 

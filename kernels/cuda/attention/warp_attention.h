@@ -1,6 +1,8 @@
 #pragma once
 
 #include <bit>
+#include <cmath>
+#include <type_traits>
 
 #include "kernels/cuda/attention/row_formats.h"
 #include "kernels/cuda/attention/scores.h"
@@ -15,7 +17,12 @@ namespace tessera::cuda {
 template <int kDim, int kProducts, class Rows>
 class WarpAttention {
  public:
-  using Memory = WarpMemory<kDim, kProducts>;
+  using Memory = std::conditional_t<has_codes<Rows>(), CodeWarpMemory<kDim, kProducts>,
+                                    WarpMemory<kDim, kProducts>>;
+  // Sparse rows of one format are copied by whole tiles. All others bring parts of tiles.
+  static constexpr bool kCopied = copies_parts<Rows>();
+  using Parts = typename SparseMemory<kDim, Rows, kCopied>::Type;
+  using Channels = std::conditional_t<kCopied, NeighbourChannels, BlockedChannels>;
   static constexpr int32_t kPairs = kPairsOfProduct * kProducts;
   static constexpr int32_t kBlocks = kDim / 32;
 
@@ -23,37 +30,31 @@ class WarpAttention {
   // null, run() writes the scores of its tiles there.
   TESSERA_DEVICE WarpAttention(const AttentionArgs& args, Memory& memory)
       : args_(args), task_(memory.task), memory_(memory) {
-    queries_ = load_queries(memory, task_.block.pairs, head_dim(), args.scale * kLog2E,
-                            [this](int32_t pair) { return query(pair); });
+    load_queries<kDim, kProducts>(memory, task_.block.pairs, head_dim(), args.scale * kLog2E,
+                                  [this](int32_t pair) { return query(pair); });
   }
 
-  // Computes attention over tiles [first, end) of the row, from an empty softmax state.
-  TESSERA_DEVICE void run(int32_t first, int32_t end) {
+  // Computes attention over the tiles of the task's split, from an empty softmax state.
+  TESSERA_DEVICE void run() {
     TESSERA_UNROLL
     for (int32_t product = 0; product < kProducts; ++product) {
       maximum_[product] = -FLT_MAX;
       sum_[product] = 0;
-      zeros_[product] = 0;
+      if constexpr (has_codes<Rows>()) {
+        memory_.zeros[product][simt::lane()] = 0;
+      }
       TESSERA_UNROLL
       for (int32_t i = 0; i < 4 * kBlocks; ++i) {
         out_[product][i / 4][i % 4] = 0;
       }
     }
-    if constexpr (Rows::kOneFormat) {
-      TESSERA_UNROLL_BY(1)
-      for (int32_t index = first; index < end && index < task_.row.tiles() - 1; ++index) {
-        attend(index, false);  // in a loop of its own, without the residual buffer's format
-      }
-      if (end == task_.row.tiles()) {
-        attend(end - 1, true);
-      }
-    } else {
-      for (int32_t index = first; index < end; ++index) {
-        attend(index, index == task_.row.tiles() - 1);
-      }
-    }
+    attend_tiles();
     TESSERA_UNROLL
     for (int32_t product = 0; product < kProducts; ++product) {
+      zeros_[product] = 0;
+      if constexpr (has_codes<Rows>()) {
+        zeros_[product] = memory_.zeros[product][simt::lane()];
+      }
       TESSERA_UNROLL
       for (int32_t mask = 4; mask < simt::kWarp; mask *= 2) {
         sum_[product] += simt::shuffle_xor(sum_[product], mask);
@@ -76,7 +77,7 @@ class WarpAttention {
     for (int32_t block = 0; block < kBlocks; ++block) {
       TESSERA_UNROLL
       for (int32_t i = 0; i < 4; ++i) {
-        const int32_t channel = 32 * block + 4 * (simt::lane() / 4) + i;
+        const int32_t channel = Channels::template first<kDim>(block) + i;
         if (channel < head_dim()) {
           visit(channel, out_[product][block][i] + zeros_[product]);
         }
@@ -117,6 +118,11 @@ class WarpAttention {
   // Returns: tokens that a pair sees. `first`: position of token 0; matters with a sliding window
   // only. `tokens`: tokens of the tier from the tile on.
   TESSERA_DEVICE Seen seen(int32_t pair, bool is_dense, int32_t first, int32_t tokens) const {
+    if constexpr (Rows::kOneFormat) {
+      // Pairs beyond the block's see them too; nothing reads their results.
+      return {0, in_tile(is_dense ? position(pair) % kKvGroup + 1 : tokens),
+              is_dense ? first_older() : kKvGroup};
+    }
     if (pair >= task_.block.pairs) {
       return {0, 0, kKvGroup};
     }
@@ -138,43 +144,118 @@ class WarpAttention {
     }
   }
 
-  // `is_dense`: the tile is the last of the row.
-  TESSERA_DEVICE void attend(int32_t index, bool is_dense) {
-    const bool is_high = index < task_.row.high_tiles();
-    const int32_t in_tier = is_high ? index : index - task_.row.high_tiles();
-    const int32_t first = kKvGroup * (is_dense ? task_.block.group : in_tier);
-    const int32_t tokens = (is_high ? task_.row.high : task_.row.low) - kKvGroup * in_tier;
+  // Numbers of the split are read from the task when they are needed: registers are scarce.
+  TESSERA_DEVICE void attend_tiles() {
+    if constexpr (Rows::kOneFormat) {
+      // Pages in a loop of their own, without the residual buffer's format.
+      int32_t placed = 0;
+      TESSERA_UNROLL_BY(1)
+      for (int32_t index = task_.first; index < task_.pages_end; ++index) {
+        if (placed == 0) {
+          put_places(index, task_.pages_end, false);
+        }
+        attend(index, placed, false);
+        placed = (placed + 1) % kPlacedTiles;
+      }
+      if (task_.end > task_.pages_end) {
+        put_places(task_.pages_end, task_.end, true);
+        attend(task_.pages_end, 0, true);
+      }
+    } else {
+      for (int32_t index = task_.first; index < task_.end; ++index) {
+        const bool is_dense = index == task_.pages_end;
+        put_places(index, index + 1, is_dense);
+        attend(index, 0, is_dense);
+      }
+    }
+  }
+
+  // A tile and its place in the row.
+  struct RowTile {
+    bool is_high;
+    int32_t in_tier;  // index in its tier
+    int32_t first;    // position of its first token; matters with a sliding window only
+    int32_t tokens;   // of the tier from the tile on
     Tile tile;
-    tile.layout = layout(is_high, is_dense);
-    tile.is_dense = is_dense;
-    tile.begin = seen(0, is_dense, first, tokens).begin;  // positions ascend with pairs
-    tile.end = is_dense && first_older() < kKvGroup
-                   ? kKvGroup
-                   : seen(task_.block.pairs - 1, is_dense, first, tokens).end;
+  };
+  // `is_dense`: the tile is the last of the row.
+  TESSERA_DEVICE RowTile row_tile(int32_t index, bool is_dense) const {
+    RowTile at;
+    at.is_high = index < task_.row.high_tiles();
+    at.in_tier = at.is_high ? index : index - task_.row.high_tiles();
+    at.first = kKvGroup * (is_dense ? task_.block.group : at.in_tier);
+    at.tokens = (at.is_high ? task_.row.high : task_.row.low) - kKvGroup * at.in_tier;
+    at.tile.layout = layout(at.is_high, is_dense);
+    at.tile.is_dense = is_dense;
+    // Positions ascend with pairs.
+    at.tile.begin = seen(0, is_dense, at.first, at.tokens).begin;
+    at.tile.end = is_dense && first_older() < kKvGroup
+                      ? kKvGroup
+                      : seen(task_.block.pairs - 1, is_dense, at.first, at.tokens).end;
+    return at;
+  }
+
+  // Resolves the places of tiles from `first` on: of kPlacedTiles at most, before `end`. Each lane
+  // has one, so the page ids of all are loaded at once.
+  TESSERA_DEVICE void put_places(int32_t first, int32_t end, bool is_dense) {
+    simt::sync_warp();  // the places before have been read
+    const int32_t index = first + simt::lane() / Tile::kPlaces;
+    if (index < end) {
+      const RowTile at = row_tile(index, is_dense);
+      if (at.tile.begin < at.tile.end) {
+        memory_.places[simt::lane()] = at.tile.place(args_.pages, task_.row, at.is_high, at.in_tier,
+                                                     simt::lane() % Tile::kPlaces);
+      }
+    }
+    simt::sync_warp();
+  }
+
+  // `placed`: index of the tile among those of one put_places().
+  TESSERA_DEVICE void attend(int32_t index, int32_t placed, bool is_dense) {
+    RowTile at = row_tile(index, is_dense);
+    Tile& tile = at.tile;
+    tile.first_place = Tile::kPlaces * placed;
     if (tile.begin >= tile.end) {
       return;
     }
-    simt::sync_warp();  // the previous tile has been read
-    if (simt::lane() < Tile::kPlaces) {
-      memory_.places[simt::lane()] =
-          tile.place(args_.pages, task_.row, is_high, in_tier, simt::lane());
-    }
-    simt::sync_warp();
+    simt::sync_warp();  // the weights and values of the previous tile have been read
     const KvFormat format = tile.layout.format;
     float weights[kProducts][8];
-    tile_scores(
-        memory_, queries_, tile, task_.block.pairs, args_.scale * kLog2E,
-        [this](int32_t pair) { return query(pair); }, weights);
+    if constexpr (kCopied) {
+      copied_scores(tile, is_dense, weights);
+    } else if constexpr (!has_codes<Rows>()) {
+      half_scores(memory_, tile, weights);
+    } else {
+      tile_scores(
+          memory_, tile, task_.block.pairs, args_.scale * kLog2E,
+          [this](int32_t pair) { return query(pair); }, weights);
+    }
     if (task_.scores_left != nullptr) {
       leave(index, format.is_codes(), weights);
     }
     float correction[kProducts];
     TESSERA_UNROLL
     for (int32_t product = 0; product < kProducts; ++product) {
-      const Seen range = seen(pair(product), is_dense, first, tokens);
+      const Seen range = seen(pair(product), is_dense, at.first, at.tokens);
       correction[product] = to_weights(product, range, format.is_codes(), weights[product]);
     }
     add_values(tile, weights, correction);
+  }
+
+  TESSERA_DEVICE Parts& parts() const { return warp_parts<Memory, Parts>(); }
+
+  // Computes the scores of a tile whose parts are copied. Its values come while scores become
+  // weights.
+  TESSERA_DEVICE void copied_scores(const Tile& tile, bool is_dense,
+                                    float (&scores)[kProducts][8]) {
+    if (is_dense) {
+      return half_scores(memory_, tile, scores);
+    }
+    const TilePlace* places = memory_.places + tile.first_place;
+    parts().copy({places[0].keys, places[1].keys, places[2].keys, places[3].keys});
+    parts().template wait<kKeyUnits>(tile);
+    sparse_scores(memory_, tile, parts(), scores);
+    parts().copy({places[0].values, places[1].values, places[2].values, places[3].values});
   }
 
   // Writes the lane's scores, two runs of four tokens. Scores of tokens that the pair does not see
@@ -204,12 +285,12 @@ class WarpAttention {
                                   float (&weights)[8]) {
     const float before = maximum_[product];
     float maximum = before;
-    bool visible[8];
     TESSERA_UNROLL
     for (int32_t i = 0; i < 8; ++i) {
       const int32_t token = token_of_score(codes, i);
-      visible[i] = (token >= range.begin && token < range.end) || token >= range.older;
-      maximum = visible[i] ? simt::max(maximum, weights[i]) : maximum;
+      const bool visible = (token >= range.begin && token < range.end) || token >= range.older;
+      weights[i] = visible ? weights[i] : -INFINITY;
+      maximum = simt::max(maximum, weights[i]);
     }
     TESSERA_UNROLL
     for (int32_t mask = 4; mask < simt::kWarp; mask *= 2) {
@@ -219,35 +300,41 @@ class WarpAttention {
     float sum = 0;
     TESSERA_UNROLL
     for (int32_t i = 0; i < 8; ++i) {
-      weights[i] = visible[i] ? simt::exp2(weights[i] - maximum) : 0.0f;
+      weights[i] = simt::exp2(weights[i] - maximum);
       sum += weights[i];
     }
     sum_[product] = simt::fma(sum_[product], correction, sum);
-    zeros_[product] *= correction;
     maximum_[product] = maximum;
     return correction;
   }
 
   TESSERA_DEVICE void add_values(const Tile& tile, float (&weights)[kProducts][8],
                                  const float (&correction)[kProducts]) {
+    if (!tile.layout.format.is_codes()) {
+      const float none[kProducts] = {};
+      add_zeros(none, correction);
+    }
     if (tile.layout.format.is_sparse()) {
       float step[kProducts];
       put_sparse_weights(memory_, tile, weights, step);
-      return add_sparse_values(memory_, tile, step, correction, out_);
+      if constexpr (kCopied) {
+        parts().template wait<kValueUnits>(tile);
+        return add_sparse_values<Channels>(memory_, tile, parts(), step, correction, out_);
+      } else {
+        SparseParts<kDim> values(sparse_values(tile.layout), tile, parts());
+        return add_sparse_values<Channels>(memory_, tile, values, step, correction, out_);
+      }
     }
     if (!tile.layout.format.is_codes()) {
       if (tile.layout.format == kKvF16) {
         put_half_weights(memory_, weights);
-        return add_half_values(memory_, tile, correction, out_);
+        return add_half_values<Channels>(memory_, tile, correction, out_);
       }
       put_float_weights(memory_, weights);
       return add_float_values(memory_, tile, correction, out_);
     }
     const CodeWeights<kProducts> codes = put_code_weights(memory_, tile, weights);
-    TESSERA_UNROLL
-    for (int32_t product = 0; product < kProducts; ++product) {
-      zeros_[product] += codes.zeros[product];
-    }
+    add_zeros(codes.zeros, correction);
     switch (tile.layout.format.value_bits) {
       case 8:
         return add_code_values<8>(memory_, tile, codes, correction, out_);
@@ -260,13 +347,23 @@ class WarpAttention {
     }
   }
 
+  TESSERA_DEVICE void add_zeros(const float (&zeros)[kProducts],
+                                const float (&correction)[kProducts]) {
+    if constexpr (has_codes<Rows>()) {
+      TESSERA_UNROLL
+      for (int32_t product = 0; product < kProducts; ++product) {
+        float& sum = memory_.zeros[product][simt::lane()];
+        sum = sum * correction[product] + zeros[product];
+      }
+    }
+  }
+
   const AttentionArgs& args_;
   const WarpTask& task_;
   Memory& memory_;
-  Queries<kProducts> queries_;
   float maximum_[kProducts];
   float sum_[kProducts];    // over the lane's tokens; over all tokens after run()
-  float zeros_[kProducts];  // likewise
+  float zeros_[kProducts];  // over all tokens after run()
   float out_[kProducts][kBlocks][4];
 };
 

@@ -19,7 +19,7 @@ constexpr int32_t kPairs = kPairsOfProduct * kProducts;
 template <int kDim, bool kSums>
 class ScoreWarp {
  public:
-  using Memory = WarpMemory<kDim, kProducts>;
+  using Memory = CodeWarpMemory<kDim, kProducts>;
 
   TESSERA_DEVICE ScoreWarp(const KvScoreArgs& args, const SequenceSpan& span,
                            const KvScoring& scoring, int32_t kv_head, Memory& memory)
@@ -123,18 +123,18 @@ class ScoreWarp {
       return;
     }
     sync_warp();  // the previous block has been read
-    const Queries<kProducts> queries =
-        load_queries(memory_, block.pairs, args_.pages.head_dim, args_.scale * kLog2E, query);
+    load_queries<kDim, kProducts>(memory_, block.pairs, args_.pages.head_dim, args_.scale * kLog2E,
+                                  query);
     if (in_pages > 0) {
       const Tile tile{as_served(args_.pages.layouts[is_left_ ? span_.tiers.high : span_.tiers.low]),
                       0, in_pages < kKvGroup ? in_pages : kKvGroup, false};
-      weigh(block, tokens, tile, queries, query);
+      weigh(block, tokens, tile, query);
       finish(block, 0, tile.end);
     }
     if (reads_group) {
       const Tile tile{args_.pages.residual_layout, 0,
                       position(block, block.pairs - 1) % kKvGroup + 1, true};
-      weigh(block, tokens, tile, queries, query);
+      weigh(block, tokens, tile, query);
       finish(block, of_group - first_, tile.end);
     }
   }
@@ -143,14 +143,14 @@ class ScoreWarp {
   // memory.
   template <class QueryAt>
   TESSERA_DEVICE void weigh(const PairBlock& block, const RowTokens& tokens, const Tile& tile,
-                            const Queries<kProducts>& queries, const QueryAt& query) {
+                            const QueryAt& query) {
     sync_warp();
     if (lane() < Tile::kPlaces) {
       memory_.places[lane()] = tile.place(args_.pages, tokens, is_left_, first_ / kKvGroup, lane());
     }
     sync_warp();
     float scores[kProducts][8];
-    tile_scores(memory_, queries, tile, block.pairs, args_.scale * kLog2E, query, scores);
+    tile_scores(memory_, tile, block.pairs, args_.scale * kLog2E, query, scores);
     TESSERA_UNROLL
     for (int32_t product = 0; product < kProducts; ++product) {
       const int32_t pair = kPairsOfProduct * product + lane() % 4;

@@ -172,6 +172,15 @@ TESSERA_DEVICE uint32_t load_global_word(const void* from) {
       : "l"(__cvta_generic_to_global(from)));
   return word;
 }
+TESSERA_DEVICE void copy_ahead(void* to, const void* from) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;"
+               :
+               : "r"(static_cast<uint32_t>(__cvta_generic_to_shared(to))),
+                 "l"(__cvta_generic_to_global(from)));
+}
+TESSERA_DEVICE void wait_for_copies() {
+  asm volatile("cp.async.wait_all;" : : : "memory");
+}
 TESSERA_DEVICE void store_words(void* to, const Words& words) {
   *static_cast<uint4*>(to) = make_uint4(words.at[0], words.at[1], words.at[2], words.at[3]);
 }
@@ -179,7 +188,9 @@ TESSERA_DEVICE float fma(float a, float b, float c) {
   return __fmaf_rn(a, b, c);
 }
 TESSERA_DEVICE float exp2(float x) {
-  return ::exp2f(x);
+  float result;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+  return result;
 }
 TESSERA_DEVICE float exp(float x) {
   return ::expf(x);
@@ -231,6 +242,11 @@ TESSERA_DEVICE uint32_t add_f16(uint32_t a, uint32_t b) {
   uint32_t result;
   asm("add.rn.f16x2 %0, %1, %2;" : "=r"(result) : "r"(a), "r"(b));
   return result;
+}
+TESSERA_DEVICE bool has_bit(uint32_t word, int32_t bit) {
+  uint32_t masked;
+  asm("and.b32 %0, %1, %2;" : "=r"(masked) : "r"(word), "r"(1u << bit));
+  return masked != 0;
 }
 TESSERA_DEVICE uint32_t merge_low(uint32_t first, uint32_t second) {
   return __byte_perm(first, second, 0x5410);

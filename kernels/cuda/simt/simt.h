@@ -28,11 +28,18 @@
 //   load_global, load_global_pair, load_global_word
 //                                       16 (8, 4) bytes of global memory that nothing writes while
 //                                       the kernel runs; read once, so not kept in L1
+//   copy_ahead(to, from)                begins to copy 16 bytes of global memory, as load_global
+//                                       reads them, to shared memory. `to` is used after the wait.
+//   wait_for_copies()                   waits for the thread's copies. Other threads see them
+//                                       behind a barrier.
 //   exp2, exp, log, sqrt, max, min, abs
+//                                       exp2 is 0 where its result would be subnormal
 //   fma                                 rounded once; nothing else is fused (-fmad=false)
 //   round                               to nearest even
 //   as_f32, as_f16, pack_f16            conversions
 //   merge_low, merge_high               bit moves
+//   has_bit(word, bit)                  in a form of which the compiler gets seven bits of a byte
+//                                       by one instruction
 //   add_f16(a, b)                       two words of two f16 each, rounded to nearest even
 //   mma_f16, mma_u8s8                   tensor cores; the fragments are described below
 // Names for the host:

@@ -53,6 +53,20 @@ void count_and_read(int32_t* out) {
   atomic_add(out, 1);
   out[1 + thread()] = *out;
 }
+struct CopiesOfThreads {
+  Words of[kThreads];
+};
+constexpr Words kSource[kThreads] = {};
+template <bool kBarrier>
+void copied(int32_t* out) {
+  auto& to = shared<CopiesOfThreads>();
+  copy_ahead(&to.of[thread()], &kSource[thread()]);
+  wait_for_copies();
+  if (kBarrier) {
+    sync_warp();
+  }
+  out[thread()] = static_cast<int32_t>(to.of[thread() ^ 1].at[0]);
+}
 void neighbouring_bytes(int32_t* out) {
   reinterpret_cast<char*>(out)[thread()] = 1;
 }
@@ -60,7 +74,7 @@ void neighbouring_bytes(int32_t* out) {
 // Returns: number of pairs of instructions that raced.
 int64_t races_of(void (*kernel)(int32_t*), int32_t blocks) {
   static std::vector<int32_t> out(1 + kThreads);
-  launch({}, {.grid_x = blocks, .threads = kThreads, .shared_bytes = sizeof(OfWarps<int32_t>)},
+  launch({}, {.grid_x = blocks, .threads = kThreads, .shared_bytes = sizeof(CopiesOfThreads)},
          kernel, out.data());
   wait(Stream{});
   return Races::of_process().forget();
@@ -75,6 +89,11 @@ TEST(Races, BarriersOrderABlockAndAWarp) {
 TEST(Races, AMissingBarrierIsFound) {
   EXPECT_GT(races_of(without_barrier, 1), 0);
   EXPECT_GT(races_of(behind_a_shuffle, 1), 0);
+}
+
+TEST(Races, AThreadWaitsForItsOwnCopiesAlone) {
+  EXPECT_EQ(races_of(copied<true>, 1), 0);
+  EXPECT_GT(races_of(copied<false>, 1), 0);
 }
 
 TEST(Races, BlocksAreUnordered) {

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstring>
+#include <deque>
 #include <memory>
 #include <vector>
 
@@ -59,6 +60,7 @@ struct Fiber {
   const Barrier* waits_for = nullptr;
   int64_t generation = 0;
   bool done = false;
+  std::deque<CopyAhead> copies;
 };
 
 struct Warp {
@@ -74,6 +76,7 @@ class Block {
   void run(const LaunchShape& shape, int32_t x, int32_t y, const std::function<void()>& body);
 
   const Thread& self() const { return current_->thread; }
+  std::deque<CopyAhead>& copies() { return current_->copies; }
   const Place* place();
   void begin_launch() { ++place_.launch; }
   // While false, place() is null.
@@ -146,6 +149,7 @@ void Block::enter() {
   Block& self = block();
   after_switch(nullptr, &self.scheduler_stack_, &self.scheduler_stack_bytes_);
   (*self.body_)();
+  TESSERA_CHECK(self.current_->copies.empty(), "a thread ended before its copies");
   self.current_->done = true;
   self.to_scheduler(nullptr);
 }
@@ -343,6 +347,20 @@ void synchronize(BarrierKind kind, const std::source_location& place) {
 const Operands& exchange(const char* instruction, const void* operand, size_t bytes,
                          void (*combine)(Operands&)) {
   return block().exchange(instruction, operand, bytes, combine);
+}
+
+void begin_copy(CopyAhead copy) {
+  block().copies().push_back(copy);
+}
+
+bool take_copy(CopyAhead& copy) {
+  std::deque<CopyAhead>& copies = block().copies();
+  if (copies.empty()) {
+    return false;
+  }
+  copy = copies.front();
+  copies.pop_front();
+  return true;
 }
 
 const Place* current_place() {

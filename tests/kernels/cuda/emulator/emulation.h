@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cfloat>
 #include <cmath>
 #include <cstddef>
 #include <cstring>
@@ -82,6 +83,16 @@ struct Place {
 };
 // Returns: that of the running thread; null on the host.
 const Place* current_place();
+
+// A copy of 16 bytes that a thread has begun.
+struct CopyAhead {
+  void* to;
+  const void* from;
+};
+// Notes a copy of the running thread.
+void begin_copy(CopyAhead copy);
+// Takes the oldest copy of the running thread. Returns: false if it has none.
+bool take_copy(CopyAhead& copy);
 
 // Tells the search for races that the accesses of its lifetime are one atomic access.
 class AtomicAccess {
@@ -235,6 +246,19 @@ inline uint32_t load_global_word(const void* from) {
   std::memcpy(&word, from, sizeof(word));
   return word;
 }
+// The copy is made when the thread waits for it. Until then its destination has other bytes.
+inline void copy_ahead(void* to, const void* from) {
+  TESSERA_CHECK(reinterpret_cast<uintptr_t>(from) % sizeof(Words) == 0 &&
+                    reinterpret_cast<uintptr_t>(to) % sizeof(Words) == 0,
+                "an unaligned copy");
+  std::memset(to, 0xff, sizeof(Words));
+  emulation::begin_copy({to, from});
+}
+inline void wait_for_copies() {
+  for (emulation::CopyAhead copy; emulation::take_copy(copy);) {
+    std::memcpy(copy.to, copy.from, sizeof(Words));
+  }
+}
 inline void store_words(void* to, const Words& words) {
   TESSERA_CHECK(reinterpret_cast<uintptr_t>(to) % sizeof(Words) == 0, "an unaligned store");
   std::memcpy(to, &words, sizeof(words));
@@ -243,7 +267,8 @@ inline float fma(float a, float b, float c) {
   return std::fma(a, b, c);
 }
 inline float exp2(float x) {
-  return std::exp2(x);
+  const float result = std::exp2(x);
+  return result < FLT_MIN ? 0 : result;
 }
 inline float exp(float x) {
   return std::exp(x);
@@ -290,6 +315,9 @@ inline uint32_t add_f16(uint32_t a, uint32_t b) {
   return pack_f16(half(a) + half(b), half(a >> 16) + half(b >> 16));
 }
 // Combine the lower (upper) halves of two words; that of `first` becomes the lower half.
+inline bool has_bit(uint32_t word, int32_t bit) {
+  return (word >> bit & 1) != 0;
+}
 inline uint32_t merge_low(uint32_t first, uint32_t second) {
   return (first & 0xffffu) | second << 16;
 }

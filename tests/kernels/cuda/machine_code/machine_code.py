@@ -34,8 +34,14 @@ class Instruction:
     def is_16_byte_load(self):
         return self.name.startswith(("LDG", "LD.")) and ".128" in self.name
 
+    def is_copy(self):
+        """Whether the load is one to shared memory, which runs until a wait (DEPBAR)."""
+        return self.name.startswith("LDGSTS")
+
     def destinations(self):
         """Registers that a 16-byte load writes."""
+        if self.is_copy():
+            return range(0)
         first = int(REGISTER.match(self.operands).group(1))
         return range(first, first + 4)
 
@@ -64,8 +70,9 @@ def functions_of(sass):
 
 
 def loads_in_flight(instructions):
-    """Returns: most 16-byte loads from one load to the first use of its registers, both branches
-    of a condition taken as one line of code."""
+    """Returns: most 16-byte loads from one load to the first use of its registers (of a copy to
+    shared memory: to the next wait for copies), both branches of a condition taken as one line of
+    code."""
     most = 0
     for at, first in enumerate(instructions):
         if not first.is_16_byte_load():
@@ -73,6 +80,8 @@ def loads_in_flight(instructions):
         own, loads = first.destinations(), 1
         for later in instructions[at + 1:]:
             if later.name in ("EXIT", "RET") or later.touches(own):
+                break
+            if first.is_copy() and later.name.startswith("DEPBAR"):
                 break
             loads += later.is_16_byte_load()
         most = max(most, loads)

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """machine_code.py finds a spill, a generic load, a wait for a load, and a value over its bound."""
 
+import re
 import unittest
 
 import machine_code
@@ -63,6 +64,12 @@ class MachineCode(unittest.TestCase):
             self.assertEqual(measure(late)["loads"], 1, waits)
         passed = SASS.replace(FIRST_LOAD, FIRST_LOAD + "\n /*0028*/ MOV R20, R3 ; ")
         self.assertEqual(measure(passed)["loads"], 2)
+
+    def test_copies_to_shared_memory_are_in_flight_until_a_wait(self):
+        copies = re.sub(r"LDG.E.128.CONSTANT R\d+,", "LDGSTS.E.BYPASS.128 [R4],", SASS)
+        self.assertEqual(measure(copies)["loads"], 2)
+        waits = copies.replace("R2.64] ;", "R2.64] ;\n /*0028*/ DEPBAR.LE SB0, 0x0 ;")
+        self.assertEqual(measure(waits)["loads"], 1)
 
     def test_finds_values_over_their_bounds(self):
         longer = SASS.replace("IADD3 R2, P0", "IMAD.MOV R3, RZ, RZ, R3 ;\n /*0048*/ IADD3 R2, P0")
