@@ -16,6 +16,7 @@ namespace {
   alarm(30);  // seconds, after which the test fails
   StopSignals signals;
   signals.on_hangup([] { std::_Exit(8); });
+  signals.ignore();  // before wait() a signal would end the process at once
   std::atomic<bool> open = false;
   std::thread thread([&open] {
     sigset_t all;

@@ -37,7 +37,7 @@ struct SparsePart {
     constexpr int32_t kUnit = kDim / kUnits;
     constexpr uint32_t kMask = kUnit == 32 ? ~0u : (1u << kUnit % 32) - 1;
     constexpr uint32_t kOnes = 0x01010101;  // as a factor: sums of bytes
-    uint32_t counts[kUnits / 4] = {};  // a byte for each unit
+    uint32_t counts[kUnits / 4] = {};       // a byte for each unit
     TESSERA_UNROLL
     for (int32_t unit = 0; unit < kUnits; ++unit) {
       const uint32_t word = bitmaps[token][unit * kUnit / 32] >> unit * kUnit % 32;
