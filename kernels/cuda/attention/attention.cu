@@ -32,7 +32,7 @@ TESSERA_DEVICE Place place_of_block(const AttentionArgs& args) {
 
 // An item is one split of a block of pairs if work.split, else a block of pairs.
 TESSERA_DEVICE int32_t item_of_warp() {
-  return block_y() * kWarpsOfBlock + warp();
+  return block_y() * (threads() / kWarp) + warp();
 }
 
 TESSERA_DEVICE float* out_of(const AttentionArgs& args, const SequenceSpan& span, int32_t row,
@@ -279,11 +279,12 @@ template <int kDim, int kProducts, class Rows>
 void start(const AttentionArgs& args, const SequenceSpan* sequences, const Work& work,
            Stream stream) {
   using Warp = WarpAttention<kDim, kProducts, Rows>;
-  static_assert(kBlocks<kProducts, Rows> *
-                        (block_memory_bytes<typename Warp::Memory, typename Warp::Parts>(true) +
-                         kReservedBytes) <=
-                    kMultiprocessorBytes,
-                "blocks that have registers also have shared memory");
+  static_assert(
+      kBlocks<kProducts, Rows> * (block_memory_bytes<typename Warp::Memory, typename Warp::Parts>(
+                                      kWarpsOfBlock, true) +
+                                  kReservedBytes) <=
+          kMultiprocessorBytes,
+      "blocks that have registers also have shared memory");
   const int32_t heads = args.query_heads / args.pages.kv_heads;
   int32_t max_blocks = 0;
   for (const SequenceSpan& span : args.sequences) {
@@ -294,12 +295,14 @@ void start(const AttentionArgs& args, const SequenceSpan* sequences, const Work&
     }
   }
   const int64_t items = int64_t{max_blocks} * (work.split ? work.max_splits : 1);
+  const int32_t rows = static_cast<int32_t>(args.sequences.size()) * args.pages.kv_heads;
+  const int32_t warps = items * rows <= kFewWarps ? 1 : kWarpsOfBlock;
   launch(stream,
-         {.grid_x = static_cast<int32_t>(args.sequences.size()) * args.pages.kv_heads,
-          .grid_y = static_cast<int32_t>(div_ceil(items, kWarpsOfBlock)),
-          .threads = kThreads,
-          .shared_bytes =
-              block_memory_bytes<typename Warp::Memory, typename Warp::Parts>(any_sparse(args))},
+         {.grid_x = rows,
+          .grid_y = static_cast<int32_t>(div_ceil(items, warps)),
+          .threads = warps * kWarp,
+          .shared_bytes = block_memory_bytes<typename Warp::Memory, typename Warp::Parts>(
+              warps, any_sparse(args))},
          attention_kernel<kDim, kProducts, Rows>, args, sequences, work);
 }
 

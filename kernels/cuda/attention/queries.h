@@ -111,8 +111,8 @@ struct CodeWarpMemory : WarpMemory<kDim, kProducts> {
 // Returns: bytes of a block's shared memory: the Memory of its warps, then a Parts for each warp if
 // a row has sparse tiles.
 template <class Memory, class Parts>
-constexpr int32_t block_memory_bytes(bool sparse) {
-  return kWarpsOfBlock * static_cast<int32_t>(sizeof(Memory) + (sparse ? sizeof(Parts) : 0));
+constexpr int32_t block_memory_bytes(int32_t warps, bool sparse) {
+  return warps * static_cast<int32_t>(sizeof(Memory) + (sparse ? sizeof(Parts) : 0));
 }
 template <class Memory>
 TESSERA_DEVICE Memory& warp_memory() {
@@ -120,7 +120,8 @@ TESSERA_DEVICE Memory& warp_memory() {
 }
 template <class Memory, class Parts>
 TESSERA_DEVICE Parts& warp_parts() {
-  std::byte* behind = &simt::shared<std::byte>() + block_memory_bytes<Memory, Parts>(false);
+  const int32_t memories = block_memory_bytes<Memory, Parts>(simt::threads() / simt::kWarp, false);
+  std::byte* behind = &simt::shared<std::byte>() + memories;
   return reinterpret_cast<Parts*>(behind)[simt::warp()];
 }
 

@@ -18,6 +18,10 @@ inline constexpr int32_t kMinSplitTiles = 8;
 inline constexpr int32_t kMaxSplits = 64;  // splits of a row
 inline constexpr int32_t kWarpsOfBlock = 4;
 
+// Launches of attention with at most this many warps have blocks of one, which reach more
+// multiprocessors: a sequence of 8,192 tokens with 8 KV heads has 136 warps.
+inline constexpr int32_t kFewWarps = 1024;
+
 // From this many (sequence, KV head) rows on, one warp computes all splits: the GPU is busy anyway.
 inline constexpr int32_t kWholeRows = 2048;
 

@@ -189,8 +189,8 @@ void start(const KvScoreArgs& args, int32_t longest, Stream stream) {
          {.grid_x = static_cast<int32_t>(args.sequences.size()) * args.pages.kv_heads,
           .grid_y = static_cast<int32_t>(div_ceil(tiles, kWarpsOfBlock)),
           .threads = kThreads,
-          .shared_bytes =
-              block_memory_bytes<CodeWarpMemory<kDim, kProducts>, AnyPart<kDim>>(any_sparse(args))},
+          .shared_bytes = block_memory_bytes<CodeWarpMemory<kDim, kProducts>, AnyPart<kDim>>(
+              kWarpsOfBlock, any_sparse(args))},
          score_kernel<kDim, kSums>, args, mirror(args.sequences, stream),
          mirror(args.scorings, stream));
 }

@@ -197,6 +197,24 @@ TEST_P(CudaAttention, HasTheSameBitsInTheKernelOfItsFormat) {
   }
 }
 
+// Launches of many warps have blocks of four warps, those of few have blocks of one.
+TEST_P(CudaAttention, HasTheSameBitsInBlocksOfOneWarpAndOfFour) {
+  AttentionShape shape = uniform(kKvS70);
+  shape.head_dim = 64;
+  shape.kv_heads = 8;
+  shape.gqa_ratio = 1;
+  shape.context = 192;
+  shape.history_high = 20;
+  constexpr int32_t kSequences = 131;  // times 8 heads: above kFewWarps of attention/work.h
+  const AttentionSequences sequences(shape, std::vector<int32_t>(kSequences, 1), 25);
+  Steps one_by_one;
+  for (int32_t i = 0; i < kSequences; ++i) {
+    one_by_one.push_back({{i, 1}});
+  }
+  expect_same_bits(sequences.run(GetParam(), sequences.all_at_once()),
+                   sequences.run(GetParam(), one_by_one));
+}
+
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(CudaAttention);
 INSTANTIATE_TEST_SUITE_P(Cuda, CudaAttention, testing::ValuesIn(devices_of_this_machine()),
                          [](const auto& instance) { return instance.param.name; });
