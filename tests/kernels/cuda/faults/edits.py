@@ -1,11 +1,12 @@
 """Faults that are edits of a source: for each the file, the text (which stands there once), the fault
-in its place, and the test that must fail."""
+in its place, and the test that must fail. `source`: the source that includes the file, if that is a header."""
 
 EMULATED, RACES, HOST = "cuda_emulated_test", "cuda_races_test", "cuda_host_test"
 
 
-def edit(name, file, old, new, test, tests):
-    return {"name": name, "file": "kernels/cuda/" + file, "old": old, "new": new, "test": test, "tests": tests}
+def edit(name, file, old, new, test, tests, source=None):
+    return {"name": name, "file": "kernels/cuda/" + file, "old": old, "new": new, "test": test, "tests": tests,
+            "source": "kernels/cuda/" + (source or file)}
 
 
 EDITS = [
@@ -46,11 +47,12 @@ EDITS = [
     edit("a swapped index: a block's sequence and its KV head", "attention/attention.cu",
          "return {block_x() / args.pages.kv_heads, block_x() % args.pages.kv_heads};",
          "return {block_x() % args.pages.kv_heads, block_x() / args.pages.kv_heads};", EMULATED, "*Attention*"),
-    edit("copies are read before the wait", "attention/sparse_parts.h",
-         "    simt::wait_for_copies();\n", "", EMULATED, "*CudaAttention*"),
-    edit("weights of a tile are written while those before are read", "attention/warp_attention.h",
-         "    simt::sync_warp();  // the weights and values of the previous tile have been read\n", "", RACES,
-         "*CudaAttention*"),
+    edit("copies are read before the wait", "attention/sparse_parts.h", "    simt::wait_for_copies();\n", "",
+         EMULATED, "*CudaAttention*", source="attention/attention.cu"),
+    edit("a table of starts has those of the token before", "attention/sparse_parts.h",
+         "of_lane[i].template index<kUnits>(simt::lane() % kTokens)",
+         "of_lane[i].template index<kUnits>(simt::lane() % kTokens / 2 * 2)", EMULATED, "*CudaAttention*",
+         source="attention/attention.cu"),
     edit("a swapped index: channel and token of a stored key", "pages/kv_store.cu",
          "residual_.keys_offset(tile) + residual_.key_offset(lane, channel)",
          "residual_.keys_offset(tile) + residual_.key_offset(channel % kTile, lane)", EMULATED, "*CudaPages*"),

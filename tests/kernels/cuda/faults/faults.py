@@ -138,20 +138,22 @@ def built_with(build, edit, folder):
     text = source.read_text()
     if text.count(edit["old"]) != 1:
         sys.exit(f"{edit['name']}: its text stands {text.count(edit['old'])} times in {edit['file']}")
-    copy = folder / source.name
+    copy = folder / edit["file"]
+    copy.parent.mkdir(parents=True)
     copy.write_text(text.replace(edit["old"], edit["new"]))
     test = edit["test"]
     part = "stand_in" if test == HOST else "noted" if test == RACES else "cuda_emulated.dir"
     for entry in json.loads((build / "compile_commands.json").read_text()):
-        if entry["file"].endswith(edit["file"]) and part in entry["command"]:
+        if entry["file"].endswith(edit["source"]) and part in entry["command"]:
             break
     else:
-        sys.exit(f"{edit['name']}: the build does not compile {edit['file']} for {test}")
+        sys.exit(f"{edit['name']}: the build does not compile {edit['source']} for {test}")
     words = shlex.split(entry["command"])
     words = words[next(i for i, word in enumerate(words) if word.endswith("c++")):]
     made = folder / (source.name + ".o")
     words = [str(made) if word == words[words.index("-o") + 1] else
              str(copy) if word.endswith(edit["file"]) else word for word in words]
+    words.insert(1, f"-I{folder}")  # where an edited header is found first
     subprocess.run(words, cwd=entry["directory"], check=True)
     link = run(["ninja", "-C", str(build), "-t", "commands", "bin/" + test])[1].splitlines()[-1]
     program = folder / test
