@@ -189,7 +189,7 @@ TESSERA_DEVICE void put_sparse_weights(WarpMemory<kDim, kProducts>& memory, cons
 }
 
 // Computes out[product][block][i] = out * correction + the sum over the tile's tokens, for channel
-// first_channel(block) + i and the lane's pair. Lane (g, t) reads these channels of tokens 2 t,
+// first(block) + i of Channels and the lane's pair. Lane (g, t) reads these channels of tokens 2 t,
 // 2 t + 1, 2 t + 8 and 2 t + 9 of each 16.
 template <class Channels, int kDim, int kProducts, class Parts>
 TESSERA_DEVICE void add_sparse_values(const WarpMemory<kDim, kProducts>& memory, const Tile& tile,
