@@ -126,9 +126,6 @@ TESSERA_DEVICE bool find_task(const AttentionArgs& args, const SequenceSpan* seq
             .first_head = place.kv_head * heads,
             .heads = heads,
             .split = split_of_warp(work),
-            .first = 0,
-            .end = 0,
-            .pages_end = 0,
             .scores_left = nullptr};
     task.begin_split(task.split * split_tiles(row.tiles()));
     task.scores_left = scores_left(args, work, span, place.sequence, task.row.tiles());

@@ -45,10 +45,10 @@ struct WarpTask {
   int32_t first_head;  // first query head of the KV head
   int32_t heads;       // gqa_ratio
   int32_t split;       // of the row
-  int32_t first;       // tiles [first, end) of the split
-  int32_t end;
-  int32_t pages_end;   // those before it are in pages; the one at it, if any, is dense
-  float* scores_left;  // row of AttentionArgs::weights to write scores to (decode only), or null
+  int32_t first = 0;   // tiles [first, end) of the split, which begin_split() sets
+  int32_t end = 0;
+  int32_t pages_end = 0;  // those before it are in pages; the one at it, if any, is dense
+  float* scores_left;     // row of AttentionArgs::weights to write scores to (decode only), or null
 
   // Sets the tiles of the split that begins at tile `begin`.
   TESSERA_DEVICE void begin_split(int32_t begin) {

@@ -97,9 +97,6 @@ class WarpAttention {
                             : task_.span.context + (task_.block.first_pair + pair) / task_.heads;
   }
   TESSERA_DEVICE int32_t first_visible(int32_t pair) const {
-    if (Rows::kOneFormat) {
-      return 0;
-    }
     const int32_t first = position(pair) + 1 - args_.sliding_window;
     return args_.sliding_window > 0 && first > 0 ? first : 0;
   }
@@ -118,15 +115,11 @@ class WarpAttention {
   // Returns: tokens that a pair sees. `first`: position of token 0; matters with a sliding window
   // only. `tokens`: tokens of the tier from the tile on.
   TESSERA_DEVICE Seen seen(int32_t pair, bool is_dense, int32_t first, int32_t tokens) const {
-    if constexpr (Rows::kOneFormat) {
-      // Pairs beyond the block's see them too; nothing reads their results.
-      return {0, in_tile(is_dense ? position(pair) % kKvGroup + 1 : tokens),
-              is_dense ? first_older() : kKvGroup};
-    }
-    if (pair >= task_.block.pairs) {
+    // Rows of one format have no window, and nothing reads results of pairs beyond the block's.
+    if (!Rows::kOneFormat && pair >= task_.block.pairs) {
       return {0, 0, kKvGroup};
     }
-    return {in_tile(first_visible(pair) - first),
+    return {Rows::kOneFormat ? 0 : in_tile(first_visible(pair) - first),
             in_tile(is_dense ? position(pair) % kKvGroup + 1 : tokens),
             is_dense ? first_older() : kKvGroup};
   }
