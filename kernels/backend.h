@@ -41,6 +41,9 @@ struct Backend {
   int64_t (*linear_scratch_bytes)(int64_t tokens, int64_t cols);
   int64_t (*attention_scratch_bytes)(const StepLimits& limits, int32_t query_heads,
                                      int32_t head_dim);
+  // Bytes of PlanAttentionArgs::plan. Null, like plan_attention: `attention` plans for itself.
+  int64_t (*attention_plan_bytes)(const StepLimits& limits, int32_t layers,
+                                  int32_t kv_heads) = nullptr;
   // Null: kv_score needs none.
   int64_t (*kv_score_scratch_bytes)(const StepLimits& limits, int32_t query_heads) = nullptr;
   int64_t (*kv_compress_scratch_bytes)(const KvPagesView& pages, Stream);
@@ -84,6 +87,7 @@ struct Backend {
   void (*kv_evict)(const KvEvictArgs&, Stream);
   void (*kv_demote)(const KvDemoteArgs&, Stream);
   void (*kv_store)(const KvStoreArgs&, Stream);
+  void (*plan_attention)(const PlanAttentionArgs&, Stream) = nullptr;
   void (*attention)(const AttentionArgs&, Stream);
   void (*kv_score)(const KvScoreArgs&, Stream);
   void (*kv_compress)(const KvCompressArgs&, Stream);

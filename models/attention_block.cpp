@@ -81,6 +81,7 @@ MatrixView<float> read_pages(const DecoderStep& step, MatrixView<float> queries,
                          .log_sums = log_sums,
                          .scorings = step.batch.scorings,
                          .weights = workspace.score_weights,
+                         .plan = workspace.attention_plan,
                          .scratch = workspace.attention_scratch,
                          .share_reads = step.batch.share_reads},
                         ops.stream);
@@ -112,6 +113,20 @@ void add_attention(const DecoderStep& step, const LayerWeights& weights, const Q
 }
 
 }  // namespace
+
+void plan_attention(const DecoderStep& step) {
+  const LayerOps& ops = step.ops;
+  if (ops.backend.plan_attention == nullptr) return;
+  ops.backend.plan_attention({.sequences = step.batch.sequences,
+                              .scorings = step.batch.scorings,
+                              .weights = ops.workspace.score_weights,
+                              .pages = step.pages,
+                              .query_heads = ops.config.heads,
+                              .sliding_window = ops.config.sliding_window,
+                              .share_reads = step.batch.share_reads,
+                              .plan = ops.workspace.attention_plan},
+                             ops.stream);
+}
 
 void attend(const DecoderStep& step, const LayerWeights& weights, int32_t layer) {
   add_attention(step, weights, project(step, weights), layer);

@@ -11,6 +11,9 @@ struct LayerWeights;
 // values in the pages of `layer`. An architecture names its block (models/architectures/).
 using AttentionBlock = void(const DecoderStep& step, const LayerWeights& weights, int32_t layer);
 
+// Plans the attention of all layers, if the backend has an op for it. Runs before the first block.
+void plan_attention(const DecoderStep& step);
+
 // Grouped-query attention with RoPE. q, k and v have biases if the layer has weights for them.
 AttentionBlock attend;
 

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/check.h"
 #include "models/architectures/architecture.h"
+#include "models/attention_block.h"
 #include "models/checkpoint.h"
 #include "models/decode_steps.h"
 #include "models/decoder_step.h"
@@ -80,6 +81,7 @@ class Decoder final : public Transformer {
                     .scale = config_.multipliers.embedding / config_.multipliers.residual,
                     .out = step.rows(workspace_.views().hidden)},
                    stream);
+    plan_attention(step);
     for (int32_t layer = 0; layer < config_.layers; ++layer) {
       const LayerWeights& weights = weights_.views().layers[static_cast<size_t>(layer)];
       architecture_.attention(step, weights, layer);

@@ -85,6 +85,10 @@ Workspace::Views cut(const ModelConfig& config, const StepLimits& limits, int32_
                backend.kv_score_scratch_bytes == nullptr
                    ? 0
                    : backend.kv_score_scratch_bytes(limits, config.heads)));
+  if (backend.attention_plan_bytes != nullptr) {
+    views.attention_plan = cutter.array<std::byte>(
+        backend.attention_plan_bytes(limits, config.layers, config.kv_heads));
+  }
   const KvPageLayout widest = KvPageLayout::make(kKvF32, config.head_dim, kKvGroup);
   views.dense =
       cutter.array<std::byte>(max_dense_groups(limits) * config.kv_heads * widest.page_bytes);

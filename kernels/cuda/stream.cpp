@@ -26,6 +26,9 @@ void upload(void* to, const void* from, size_t bytes) {
 }
 
 CudaStream::CudaStream() {
+  int device = 0;
+  check(cudaGetDevice(&device));
+  check(cudaDeviceGetAttribute(&multiprocessors_, cudaDevAttrMultiProcessorCount, device));
   check(cudaStreamCreateWithFlags(&handle_, cudaStreamNonBlocking));
   void* memory = nullptr;
   check(cudaMallocHost(&memory, kPlanBytes));

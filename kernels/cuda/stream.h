@@ -38,6 +38,7 @@ class CudaStream {
   static CudaStream& of(Stream stream) { return *static_cast<CudaStream*>(stream.handle); }
   Stream stream() { return {this}; }
   cudaStream_t handle() const { return handle_; }
+  int32_t multiprocessors() const { return multiprocessors_; }
 
   // Copies a plan (host memory, not owned) to the device.
   // Returns: a device address; null for 0 bytes. It is valid for kernels that are launched before
@@ -87,6 +88,7 @@ class CudaStream {
   static constexpr int32_t kCollected = 16;
 
   cudaStream_t handle_ = nullptr;
+  int multiprocessors_ = 0;
   std::byte* pinned_ = nullptr;
   std::byte* device_ = nullptr;
   std::byte* staging_ = nullptr;

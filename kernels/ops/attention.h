@@ -150,8 +150,26 @@ struct AttentionArgs {
   // [gqa_ratio] maxima. CUDA stores x. Owned by the caller, one buffer for all layers. It may have
   // fewer rows than the step needs: kv_score multiplies for the other sequences, to the same bits.
   MatrixView<float> weights = {};  // [rows, attention_weight_row_floats()], 64-byte aligned
-  std::span<std::byte> scratch;    // Backend::attention_scratch_bytes(...), aligned as by `new`
+  // As plan_attention left it for this step. Empty if the backend has no such op.
+  std::span<std::byte> plan = {};
+  std::span<std::byte> scratch;  // Backend::attention_scratch_bytes(...), aligned as by `new`
   bool share_reads = true;         // false: sequences read shared pages separately, for comparison
+};
+
+// Plans the attention of a step once, for all layers: how rows are divided into work, and which
+// sequences read the same pages. A backend without the op plans in `attention`.
+// Requires: runs after the step's kv_resize, before all of its kv_store or after all of them.
+// `attention` then has the same sequences, scorings, weights and share_reads.
+struct PlanAttentionArgs {
+  std::span<const SequenceSpan> sequences;
+  std::span<const KvScoring> scorings = {};  // as of AttentionArgs
+  MatrixView<float> weights = {};            // as of AttentionArgs; only its shape is read
+  KvPagesView pages;
+  int32_t query_heads = 0;
+  int32_t sliding_window = 0;  // the smallest of the layers that have one; 0: none has
+  bool share_reads = true;
+  bool stored = false;        // kv_store has run
+  std::span<std::byte> plan;  // output: Backend::attention_plan_bytes(...), aligned as by `new`
 };
 
 // Largest number of query heads of one KV head that kv_score supports.

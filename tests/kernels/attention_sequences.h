@@ -15,6 +15,7 @@
 #include "tests/kernels/isas.h"
 #include "tests/kernels/kv_rows.h"
 #include "tests/kernels/seen_token.h"
+#include "tests/kernels/step_plan.h"
 
 namespace tessera {
 
@@ -418,19 +419,20 @@ class AttentionSequences {
     std::vector<float> log_sums(static_cast<size_t>(count * shape_.query_heads()), NAN);
     std::vector<std::byte> scratch(static_cast<size_t>(
         device.backend->attention_scratch_bytes(limits, shape_.query_heads(), shape_.head_dim)));
-    device.backend->attention(
-        {.queries = {queries.data(), count, query_cols(), query_cols()},
-         .sequences = spans,
-         .pages = rows.view(),
-         .layer = kLayer,
-         .query_heads = shape_.query_heads(),
-         .scale = shape_.scale(),
-         .sliding_window = shape_.sliding_window,
-         .dense = {dense, static_cast<size_t>(groups * group_bytes)},
-         .out = {out.data(), count, query_cols(), query_cols()},
-         .log_sums = {log_sums.data(), count, shape_.query_heads(), shape_.query_heads()},
-         .scratch = scratch},
-        device.stream);
+    AttentionArgs args{
+        .queries = {queries.data(), count, query_cols(), query_cols()},
+        .sequences = spans,
+        .pages = rows.view(),
+        .layer = kLayer,
+        .query_heads = shape_.query_heads(),
+        .scale = shape_.scale(),
+        .sliding_window = shape_.sliding_window,
+        .dense = {dense, static_cast<size_t>(groups * group_bytes)},
+        .out = {out.data(), count, query_cols(), query_cols()},
+        .log_sums = {log_sums.data(), count, shape_.query_heads(), shape_.query_heads()},
+        .scratch = scratch};
+    const std::vector<std::byte> plan = plan_step(device, limits, args);
+    device.backend->attention(args, device.stream);
     device.wait(device.stream);
     const auto append = [](std::vector<float>& to, const std::vector<float>& from, int64_t first,
                            int64_t rows_of, int64_t cols) {

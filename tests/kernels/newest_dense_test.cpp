@@ -10,6 +10,7 @@
 #include "tests/kernels/device.h"
 #include "tests/kernels/isas.h"
 #include "tests/kernels/kv_sequences.h"
+#include "tests/kernels/step_plan.h"
 
 namespace tessera {
 namespace {
@@ -135,8 +136,9 @@ class NewestDense {
     std::vector<std::byte> dense(static_cast<size_t>(dense_groups(spans[0]) * shape_.kv_heads *
                                                      arena.view().residual_layout.page_bytes));
     const int32_t query_heads = shape_.kv_heads * shape_.gqa_ratio;
+    const StepLimits limits{count, 1, shape_.tokens};
     std::vector<std::byte> scratch(static_cast<size_t>(
-        backend.attention_scratch_bytes({count, 1, shape_.tokens}, query_heads, shape_.head_dim)));
+        backend.attention_scratch_bytes(limits, query_heads, shape_.head_dim)));
     backend.kv_resize({.pool = arena.pool(), .released = {}, .grown = grown}, device_.stream);
     backend.kv_store({.keys = rows(keys_, kv_cols(), context, count),
                       .values = rows(values_, kv_cols(), context, count),
@@ -146,17 +148,18 @@ class NewestDense {
                       .dense = dense},
                      device_.stream);
     out_.resize(static_cast<size_t>((context + count) * query_cols()));
-    backend.attention(
-        {.queries = rows(queries_, query_cols(), context, count),
-         .sequences = spans,
-         .pages = arena.view(),
-         .query_heads = query_heads,
-         .scale = scale(),
-         .dense = dense,
-         .out = {out_.data() + context * query_cols(), count, query_cols(), query_cols()},
-         .log_sums = {},
-         .scratch = scratch},
-        device_.stream);
+    AttentionArgs args{
+        .queries = rows(queries_, query_cols(), context, count),
+        .sequences = spans,
+        .pages = arena.view(),
+        .query_heads = query_heads,
+        .scale = scale(),
+        .dense = dense,
+        .out = {out_.data() + context * query_cols(), count, query_cols(), query_cols()},
+        .log_sums = {},
+        .scratch = scratch};
+    const std::vector<std::byte> plan = plan_step(device_, limits, args);
+    backend.attention(args, device_.stream);
     device_.wait(device_.stream);
   }
 

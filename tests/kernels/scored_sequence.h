@@ -12,6 +12,7 @@
 #include "tests/kernels/device.h"
 #include "tests/kernels/isas.h"
 #include "tests/kernels/kv_sequences.h"
+#include "tests/kernels/step_plan.h"
 
 namespace tessera {
 
@@ -231,8 +232,9 @@ class ScoredSequence {
     std::vector<float> out(queries.size());
     std::vector<float> log_sums(static_cast<size_t>(tokens * shape_.kv_heads * shape_.gqa_ratio));
     const int32_t query_heads = shape_.kv_heads * shape_.gqa_ratio;
-    std::vector<std::byte> scratch(static_cast<size_t>(backend.attention_scratch_bytes(
-        {tokens, sequences, shape_.tokens}, query_heads, shape_.head_dim)));
+    const StepLimits limits{tokens, sequences, shape_.tokens};
+    std::vector<std::byte> scratch(static_cast<size_t>(
+        backend.attention_scratch_bytes(limits, query_heads, shape_.head_dim)));
     const MatrixView<float> log_sum_rows{log_sums.data(), tokens, query_heads, query_heads};
     const std::vector<KvScoring> scorings(spans.size(), scoring_at(context));
     const int64_t weight_cols = attention_weight_row_floats(shape_.tokens, shape_.gqa_ratio);
@@ -241,7 +243,7 @@ class ScoredSequence {
     const MatrixView<float> weight_rows{weights.data(),
                                         shape_.weights ? max_rows : max_rows - shape_.kv_heads,
                                         weight_cols, weight_cols};
-    backend.attention({.queries = {queries.data(), tokens, query_cols(), query_cols()},
+    AttentionArgs args{.queries = {queries.data(), tokens, query_cols(), query_cols()},
                        .sequences = spans,
                        .pages = (*arena_)->view(),
                        .query_heads = query_heads,
@@ -251,15 +253,16 @@ class ScoredSequence {
                        .log_sums = log_sum_rows,
                        .scorings = scorings,
                        .weights = weight_rows,
-                       .scratch = scratch},
-                      device.stream);
+                       .scratch = scratch};
+    const std::vector<std::byte> plan = plan_step(device, limits, args);
+    backend.attention(args, device.stream);
     const std::vector<float> residual = step_rows(residual_, kResidual, context, count);
     const std::vector<float> scored =
         shape_.blind && count == 1 ? std::vector<float>(queries.size(), NAN) : queries;
     std::vector<std::byte> score_scratch(static_cast<size_t>(
         backend.kv_score_scratch_bytes == nullptr
             ? 0
-            : backend.kv_score_scratch_bytes({tokens, sequences, shape_.tokens}, query_heads)));
+            : backend.kv_score_scratch_bytes(limits, query_heads)));
     backend.kv_score({.queries = {scored.data(), tokens, query_cols(), query_cols()},
                       .log_sums = log_sum_rows,
                       .sequences = spans,

@@ -1,6 +1,5 @@
 #include <gtest/gtest.h>
 
-#include <bit>
 #include <set>
 #include <string>
 
@@ -9,181 +8,31 @@
 #include "kernels/cpu/backend.h"
 #include "kernels/cpu/threads/thread_pool.h"
 #include "tests/kernels/isas.h"
-#include "tests/kernels/kv_rows.h"
+#include "tests/kernels/shared_sequences.h"
 
 namespace tessera {
 namespace {
 
-struct Shape {
-  KvFormat high = kKvF16;
-  KvFormat low = kKvK4V2;
-  int32_t head_dim = 16;
-  int32_t kv_heads = 2;
-  int32_t gqa_ratio = 2;
-  int32_t page_tokens = 16;
-  int32_t sliding_window = 0;
-  int32_t row_tokens = 4096;
-};
-
-// A sequence whose rows begin with the first `pages` pages of the rows of an earlier one.
-struct Branch {
-  size_t from = 0;
-  int32_t pages = 0;
-  KvRow own;  // tokens after the shared pages; low tokens are in the low tier
-};
-
-// Sequences of one new token each. Their rows have pages in common.
-class SharedSequences {
- public:
-  SharedSequences(const Shape& shape, const std::vector<Branch>& branches, uint32_t seed)
-      : shape_(shape),
-        random_(seed),
-        rows_({.formats = {shape.high, shape.low},
-               .head_dim = shape.head_dim,
-               .page_tokens = shape.page_tokens,
-               .slots = static_cast<int32_t>(branches.size()),
-               .layers = 2,
-               .kv_heads = shape.kv_heads,
-               .row_tokens = shape.row_tokens},
-              random_) {
-    for (size_t i = 0; i < branches.size(); ++i) {
-      put(static_cast<int32_t>(i), branches[i]);
-    }
-    queries_ = random_floats(random_, std::ssize(spans_) * width(), 2.0f);
-  }
-
-  const KvPagesView& view() const { return rows_.view(); }
-  int32_t capacity() const { return view().layouts[0].capacity; }
-  const int32_t* pages(int64_t sequence, int32_t kv_head) const {
-    return view().table(
-        view().row_index(spans_[static_cast<size_t>(sequence)].slot, kLayer, kv_head));
-  }
-
-  AttentionArgs args() {
-    out_.assign(queries_.size(), NAN);
-    log_sums_.assign(spans_.size() * static_cast<size_t>(query_heads()), NAN);
-    const int64_t count = std::ssize(spans_);
-    return {.queries = {queries_.data(), count, width(), width()},
-            .sequences = spans_,
-            .pages = view(),
-            .layer = kLayer,
-            .query_heads = query_heads(),
-            .scale = 0.25f,
-            .sliding_window = shape_.sliding_window,
-            .dense = {},
-            .out = {out_.data(), count, width(), width()},
-            .log_sums = {log_sums_.data(), count, query_heads(), query_heads()},
-            .scratch = {}};
-  }
-
-  // Returns: bits of the outputs, log sums and weights.
-  std::vector<uint32_t> attend(const Backend& backend, int threads, bool share_reads) {
-    ThreadPool pool(threads);
-    AttentionArgs args = this->args();
-    const auto count = static_cast<int32_t>(spans_.size());
-    std::vector<std::byte> scratch(static_cast<size_t>(backend.attention_scratch_bytes(
-        {count, count, shape_.row_tokens}, query_heads(), shape_.head_dim)));
-    args.scratch = scratch;
-    args.share_reads = share_reads;
-    // Every other sequence leaves weights for kv_score. With a sliding window no sequence is
-    // scored.
-    std::vector<KvScoring> scorings(spans_.size());
-    const int64_t cols = attention_weight_row_floats(shape_.row_tokens, shape_.gqa_ratio);
-    std::vector<float> weights(static_cast<size_t>(count * shape_.kv_heads * cols));
-    if (shape_.sliding_window == 0) {
-      for (size_t i = 0; i < scorings.size(); i += 2) {
-        scorings[i] = {.token_scores = true, .scorer = KvScorer::sum, .begin = 0, .end = INT32_MAX};
-      }
-      args.scorings = scorings;
-      args.weights = {weights.data(), int64_t{count} * shape_.kv_heads, cols, cols};
-    }
-    backend.attention(args, pool.stream());
-    std::vector<uint32_t> bits;
-    for (const auto* floats : {&out_, &log_sums_, &weights}) {
-      for (const float x : *floats) {
-        bits.push_back(std::bit_cast<uint32_t>(x));
-      }
-    }
-    return bits;
-  }
-
- private:
-  static constexpr int32_t kLayer = 1;
-  int32_t query_heads() const { return shape_.kv_heads * shape_.gqa_ratio; }
-  int64_t width() const { return int64_t{query_heads()} * shape_.head_dim; }
-
-  void put(int32_t slot, const Branch& branch) {
-    const int32_t common = branch.pages * capacity();
-    for (int32_t head = 0; head < shape_.kv_heads; ++head) {
-      const int64_t row = view().row_index(slot, kLayer, head);
-      if (slot > 0) {
-        std::copy_n(pages(static_cast<int64_t>(branch.from), head), branch.pages,
-                    rows_.tables().begin() + row * view().row_pages);
-        view().rows[row].high = common;
-      }
-      for (int32_t i = 0; i < branch.own.high + branch.own.low; ++i) {
-        const auto keys = random_floats(random_, shape_.head_dim);
-        const auto values = random_floats(random_, shape_.head_dim);
-        if (i < branch.own.high) {
-          rows_.append_high(row, 0, keys, values);
-        } else {
-          rows_.append_low(row, 1, keys, values);
-        }
-      }
-      for (int32_t i = 0; i < kKvGroup; ++i) {
-        KvRows::put(view().residual_layout, view().residual(row), i,
-                    random_floats(random_, shape_.head_dim),
-                    random_floats(random_, shape_.head_dim));
-      }
-    }
-    // Whole groups are stored; part of the next one is in the residual buffer.
-    const int32_t stored = common * (slot > 0 ? 1 : 0) + branch.own.high + branch.own.low;
-    const int32_t open = static_cast<int32_t>(random_() % (kKvGroup - 1));
-    const uint8_t low_tier = shape_.sliding_window > 0 ? 0 : 1;
-    spans_.push_back({slot, slot, 1, stored / kKvGroup * kKvGroup + open, KvTiers{0, low_tier}});
-  }
-
-  Shape shape_;
-  std::mt19937 random_;
-  KvRows rows_;
-  std::vector<SequenceSpan> spans_;
-  std::vector<float> queries_;
-  std::vector<float> out_;
-  std::vector<float> log_sums_;
-};
-
-// Each sequence begins like a random earlier one, up to a random place.
-std::vector<Branch> random_branches(std::mt19937& random, int32_t capacity, int32_t tokens) {
-  const auto below = [&](int32_t end) {
-    return static_cast<int32_t>(random() % static_cast<uint32_t>(end));
-  };
-  const size_t count = 2 + random() % 9;
-  std::vector<Branch> branches{{0, 0, {tokens / 64 * 64, 0}}};
-  std::vector<int32_t> full{branches[0].own.high / capacity};  // pages
-  while (branches.size() < count) {
-    const size_t from = random() % branches.size();
-    const int32_t max = full[from];
-    const int32_t pages = random() % 4 == 0 ? max : below(max + 1);
-    const int32_t low = random() % 3 == 0 ? 64 * below(3) : 0;
-    branches.push_back({from, pages, {64 * below(4), low}});
-    full.push_back((pages * capacity + branches.back().own.high) / capacity);
-  }
-  return branches;
-}
-
 class SharedAttention : public testing::TestWithParam<CpuIsa> {
  protected:
-  const Backend& backend() const { return cpu_backend(GetParam()); }
+  // Returns: bits of the results with this number of threads.
+  static std::vector<uint32_t> attend(SharedSequences& sequences, int threads, bool shared,
+                                      bool scored) {
+    ThreadPool pool(threads);
+    const Device device{"cpu", &cpu_backend(GetParam()), pool.stream()};
+    return sequences.attend(device, {.shared = shared, .scored = scored});
+  }
 };
 
 TEST_P(SharedAttention, HasTheBitsOfEverySequenceReadingForItself) {
   uint32_t seed = 1;
   for (const KvFormat format : {kKvF32, kKvF16, kKvFp8, kKvK8V8, kKvK8V4, kKvK4V4, kKvK4V2, kKvK4V1,
                                 kKvK4V2R, kKvK3V3R, kKvK6V4R, kKvS50, kKvS70K8V8}) {
-    for (Shape shape : {Shape{.gqa_ratio = 2},
-                        Shape{.head_dim = 24, .kv_heads = 3, .gqa_ratio = 7, .page_tokens = 64},
-                        Shape{.kv_heads = 1, .gqa_ratio = 1, .page_tokens = 48},
-                        Shape{.head_dim = 8, .kv_heads = 1, .gqa_ratio = 24, .page_tokens = 32}}) {
+    for (SharedShape shape :
+         {SharedShape{.gqa_ratio = 2},
+          SharedShape{.head_dim = 24, .kv_heads = 3, .gqa_ratio = 7, .page_tokens = 64},
+          SharedShape{.kv_heads = 1, .gqa_ratio = 1, .page_tokens = 48},
+          SharedShape{.head_dim = 8, .kv_heads = 1, .gqa_ratio = 24, .page_tokens = 32}}) {
       shape.high = format;
       for (int round = 0; round < 3; ++round, ++seed) {
         SCOPED_TRACE(testing::Message() << "seed " << seed);
@@ -198,9 +47,9 @@ TEST_P(SharedAttention, HasTheBitsOfEverySequenceReadingForItself) {
         // The scalar backend is slow and shares nothing, so it gets fewer tokens.
         const int32_t tokens = GetParam() == CpuIsa::scalar ? 130 : round == 0 ? 2200 : 700;
         SharedSequences sequences(shape, random_branches(random, capacity, tokens), seed);
-        const auto alone = sequences.attend(backend(), 1, false);
+        const auto alone = attend(sequences, 1, false, true);
         for (const int threads : {1, 3}) {
-          ASSERT_EQ(alone, sequences.attend(backend(), threads, true)) << threads << " threads";
+          ASSERT_EQ(alone, attend(sequences, threads, true, true)) << threads << " threads";
         }
       }
     }
@@ -212,7 +61,7 @@ TEST_P(SharedAttention, HasTheBitsOfEverySequenceReadingForItselfWithASlidingWin
     SharedSequences sequences(
         {.low = kKvF16, .sliding_window = sliding_window},
         {{0, 0, {1280, 0}}, {0, 40, {64, 0}}, {0, 80, {128, 0}}, {2, 80, {0, 0}}}, 7);
-    ASSERT_EQ(sequences.attend(backend(), 1, false), sequences.attend(backend(), 2, true))
+    ASSERT_EQ(attend(sequences, 1, false, false), attend(sequences, 2, true, false))
         << "window " << sliding_window;
   }
 }

@@ -2,6 +2,7 @@
 #include <iterator>
 
 #include "kernels/check.h"
+#include "kernels/cuda/attention/split_list.h"
 #include "kernels/cuda/attention/warp_attention.h"
 #include "kernels/cuda/ops.h"
 
@@ -12,16 +13,25 @@ using namespace simt;
 
 constexpr int32_t kThreads = kWarpsOfBlock * kWarp;
 
-// One launch: either all sequences with one new token (decode), or all others (prompts).
+// One launch.
+enum class WorkKind : uint8_t {
+  prompts,  // sequences with several new tokens: a warp computes all splits of a block of pairs
+  whole,    // those with one (decode), likewise
+  own,      // decode, by the list: a warp computes splits of one sequence
+  shared,   // decode, by the list: splits that several sequences read
+};
 struct Work {
-  bool decode = false;
-  bool split = false;         // one split a warp, into `partials`; else all splits, into args.out
-  int32_t max_splits = 1;     // splits of a row, if `split`
-  float* partials = nullptr;  // [rows, query heads of a KV head, max_splits, partial_floats]
+  WorkKind kind = WorkKind::prompts;
+  SplitLists lists = {};        // own, shared
+  int32_t max_splits = 1;       // of a row; own, shared
+  float* partials = nullptr;    // [sequences, query heads, max_splits, partial_floats]; own, shared
   const KvScoring* scorings = nullptr;  // null: no sequence is scored
+
+  TESSERA_BOTH bool decodes() const { return kind != WorkKind::prompts; }
+  TESSERA_BOTH bool listed() const { return kind == WorkKind::own || kind == WorkKind::shared; }
 };
 
-// (sequence, KV head) of a block, encoded in block_x.
+// (sequence, KV head) of a block, encoded in block_x. Not of listed work.
 struct Place {
   int32_t sequence;
   int32_t kv_head;
@@ -30,35 +40,37 @@ TESSERA_DEVICE Place place_of_block(const AttentionArgs& args) {
   return {block_x() / args.pages.kv_heads, block_x() % args.pages.kv_heads};
 }
 
-// An item is one split of a block of pairs if work.split, else a block of pairs.
-TESSERA_DEVICE int32_t item_of_warp() {
-  return block_y() * (threads() / kWarp) + warp();
+// `row`: of the batch.
+TESSERA_DEVICE float* out_of(const AttentionArgs& args, int32_t row, int32_t head) {
+  return args.out.data + row * args.out.stride + int64_t{head} * args.pages.head_dim;
 }
 
-TESSERA_DEVICE float* out_of(const AttentionArgs& args, const SequenceSpan& span, int32_t row,
-                             int32_t head) {
-  return args.out.data + (span.first_row + row) * args.out.stride +
-         int64_t{head} * args.pages.head_dim;
-}
-
-TESSERA_DEVICE void put_log_sum(const AttentionArgs& args, const SequenceSpan& span, int32_t row,
-                                int32_t head, float log_sum) {
+TESSERA_DEVICE void put_log_sum(const AttentionArgs& args, int32_t row, int32_t head,
+                                float log_sum) {
   if (args.log_sums.data != nullptr) {
-    args.log_sums.data[(span.first_row + row) * args.log_sums.stride + head] = log_sum;
+    args.log_sums.data[row * args.log_sums.stride + head] = log_sum;
   }
 }
 
-// Returns: row of args.weights that receives the block's scores, or null. `tiles`: tiles of its
-// row.
+// Partial softmax of a sequence's query head over split 0; those of later splits follow.
+TESSERA_DEVICE float* partials_of(const AttentionArgs& args, const Work& work, int32_t sequence,
+                                  int32_t head) {
+  const int64_t pair = int64_t{sequence} * args.query_heads + head;
+  return work.partials + pair * work.max_splits * partial_floats(args.pages.head_dim);
+}
+
+// Returns: row of args.weights that receives the scores of a decoding sequence, or null. `tiles`:
+// tiles of its row.
 TESSERA_DEVICE float* scores_left(const AttentionArgs& args, const Work& work,
-                                  const SequenceSpan& span, int32_t sequence, int32_t tiles) {
-  if (work.scorings == nullptr || !has_attention_weight_rows(args, span, sequence) ||
-      !work.scorings[sequence].includes(span.context)) {
+                                  const SequenceSpan& span, Place place, int32_t tiles) {
+  if (work.scorings == nullptr || !has_attention_weight_rows(args, span, place.sequence) ||
+      !work.scorings[place.sequence].includes(span.context)) {
     return nullptr;
   }
   simt::check(tiles * attention_weight_tile_floats(args.query_heads / args.pages.kv_heads) <=
               args.weights.cols);
-  return args.weights.data + block_x() * args.weights.stride;
+  return args.weights.data +
+         (int64_t{place.sequence} * args.pages.kv_heads + place.kv_head) * args.weights.stride;
 }
 
 template <int kDim, int kProducts, class Rows>
@@ -66,13 +78,12 @@ TESSERA_DEVICE void put_partials(const WarpAttention<kDim, kProducts, Rows>& war
                                  const AttentionArgs& args, const Work& work,
                                  const WarpTask& task) {
   for (int32_t product = 0; product < kProducts; ++product) {
-    if (warp.pair(product) >= task.block.pairs) {
+    const int32_t pair = warp.pair(product);
+    if (pair >= task.pairs) {
       continue;
     }
-    const int64_t pair =
-        int64_t{block_x()} * task.heads + task.block.first_pair + warp.pair(product);
-    float* to =
-        work.partials + (pair * work.max_splits + task.split) * partial_floats(args.pages.head_dim);
+    float* to = partials_of(args, work, task.of[pair].sequence, task.of[pair].head) +
+                task.split * partial_floats(args.pages.head_dim);
     warp.each_value(product, [&](int32_t channel, float value) { to[channel] = value; });
     if (lane() < 4) {
       to[args.pages.head_dim] = warp.sums(product).maximum;
@@ -90,58 +101,86 @@ inline constexpr int kBlocks = kProducts == 1 ? Rows::kBlocks : 3;
 inline constexpr int32_t kMultiprocessorBytes = 228 * 1024;
 inline constexpr int32_t kReservedBytes = 1024;
 
-// Returns: split of its row that the warp computes; 0 without work.split.
-TESSERA_DEVICE int32_t split_of_warp(const Work& work) {
-  return work.split ? item_of_warp() % work.max_splits : 0;
-}
-
-// Writes the warp's task to `task`. Returns: false if the warp has nothing to do. Rows of one
-// format are decoded, with all query heads of a KV head in one block of pairs.
-template <int kPairs, class Rows>
-TESSERA_DEVICE bool find_task(const AttentionArgs& args, const SequenceSpan* sequences,
-                              const Work& work, WarpTask& task) {
-  const Place place = place_of_block(args);
+// Writes a task of a listed split. Returns: false if the list has no such item.
+template <int kPairs>
+TESSERA_DEVICE bool find_listed(const AttentionArgs& args, const SequenceSpan* sequences,
+                                const Work& work, int32_t index, WarpTask& task) {
+  const bool shares = work.kind == WorkKind::shared;
+  const SplitCounts& counts = work.lists.counts[args.layer];
+  if (index >= (shares ? counts.shared : counts.own)) {
+    return false;
+  }
+  const SplitItem& item =
+      shares ? work.lists.shared(args.layer, index) : work.lists.own(args.layer, index);
+  const Place place{item.sequences[0], item.kv_head};
   const SequenceSpan span = sequences[place.sequence];
   const int32_t heads = args.query_heads / args.pages.kv_heads;
-  const bool decode = Rows::kOneFormat || work.decode;
-  const PairBlocks blocks{span.context, span.count, heads, kPairs};
-  const int32_t block_index = work.split ? item_of_warp() / work.max_splits : item_of_warp();
-  if ((span.count == 1) != decode || block_index >= (Rows::kOneFormat ? 1 : blocks.blocks())) {
-    return false;
-  }
-  const PairBlock block =
-      Rows::kOneFormat ? PairBlock{span.context / kKvGroup, 0, heads} : blocks.block(block_index);
-  const int32_t first_dense = decode ? 0 : dense_groups_before(sequences, place.sequence);
   const RowTokens row = StepRows{args.pages, args.layer, args.dense.data()}.tokens(
-      span, place.kv_head, first_dense, block.group);
-  const int32_t splits = span_count(row.tiles());
-  simt::check(!work.split || splits <= work.max_splits);
-  if (split_of_warp(work) >= splits) {
-    return false;
-  }
+      span, place.kv_head, 0, span.last_group());
+  simt::check(item.count * heads <= kPairs && item.split < span_count(row.tiles()) &&
+              item.split < work.max_splits);
+  sync_warp();  // the previous task has been read
   if (lane() == 0) {
-    task = {.span = span,
-            .row = row,
-            .block = block,
-            .first_head = place.kv_head * heads,
-            .heads = heads,
-            .split = split_of_warp(work),
-            .scores_left = nullptr};
+    task.index = index;
+    task.span = span;
+    task.row = row;
+    task.group = span.last_group();
+    task.pairs = item.count * heads;
+    task.first_head = place.kv_head * heads;
+    task.heads = heads;
+    task.split = item.split;
     task.begin_split(task.split * split_tiles(row.tiles()));
-    task.scores_left = scores_left(args, work, span, place.sequence, task.row.tiles());
+    task.scores_left = shares ? nullptr : scores_left(args, work, span, place, row.tiles());
+  }
+  if (lane() < item.count * heads) {
+    const int32_t sequence = item.sequences[lane() / heads];
+    task.of[lane()] = {.sequence = sequence,
+                       .row = sequences[sequence].first_row,
+                       .head = place.kv_head * heads + lane() % heads,
+                       .position = sequences[sequence].context};
   }
   sync_warp();
   return true;
 }
 
-// Batch row (relative to the span's first row) and query head of a pair of the warp's block.
-struct PairPlace {
-  int32_t row;
-  int32_t head;
-};
-TESSERA_DEVICE PairPlace place_of_pair(const WarpTask& task, int32_t pair) {
-  const int32_t at = task.block.first_pair + pair;
-  return {at / task.heads, task.first_head + at % task.heads};
+// Writes a task of all splits of a block of pairs. Rows of one format are decoded, with all query
+// heads of a KV head in one block. Returns: false if the row has no such block.
+template <int kPairs, class Rows>
+TESSERA_DEVICE bool find_whole(const AttentionArgs& args, const SequenceSpan* sequences,
+                               const Work& work, int32_t index, WarpTask& task) {
+  const Place place = place_of_block(args);
+  const SequenceSpan span = sequences[place.sequence];
+  const int32_t heads = args.query_heads / args.pages.kv_heads;
+  const bool decode = Rows::kOneFormat || work.decodes();
+  const PairBlocks blocks{span.context, span.count, heads, kPairs};
+  if ((span.count == 1) != decode || index >= (Rows::kOneFormat ? 1 : blocks.blocks())) {
+    return false;
+  }
+  const PairBlock block =
+      Rows::kOneFormat ? PairBlock{span.context / kKvGroup, 0, heads} : blocks.block(index);
+  const int32_t first_dense = decode ? 0 : dense_groups_before(sequences, place.sequence);
+  const RowTokens row = StepRows{args.pages, args.layer, args.dense.data()}.tokens(
+      span, place.kv_head, first_dense, block.group);
+  if (lane() == 0) {
+    task.span = span;
+    task.row = row;
+    task.group = block.group;
+    task.pairs = block.pairs;
+    task.first_head = place.kv_head * heads;
+    task.heads = heads;
+    task.split = 0;
+    task.begin_split(0);
+    task.scores_left = decode ? scores_left(args, work, span, place, row.tiles()) : nullptr;
+  }
+  if (lane() < block.pairs) {
+    const int32_t pair = block.first_pair + lane();
+    task.of[lane()] = {.sequence = place.sequence,
+                       .row = span.first_row + pair / heads,
+                       .head = place.kv_head * heads + pair % heads,
+                       .position = span.context + pair / heads};
+  }
+  sync_warp();
+  return true;
 }
 
 // Merges a split into args.out and memory.merged, which hold the splits before it.
@@ -159,11 +198,11 @@ TESSERA_DEVICE void merge_span(const WarpAttention<kDim, kProducts, Rows>& warp,
   TESSERA_UNROLL
   for (int32_t product = 0; product < kProducts; ++product) {
     const PartialSums sums = warp.sums(product);
-    if (warp.pair(product) >= task.block.pairs || sums.sum == 0) {
+    const int32_t pair = warp.pair(product);
+    if (pair >= task.pairs || sums.sum == 0) {
       continue;
     }
-    const PairPlace place = place_of_pair(task, warp.pair(product));
-    float* out = out_of(args, task.span, place.row, place.head);
+    float* out = out_of(args, task.of[pair].row, task.of[pair].head);
     const bool begun = before[product].sum > 0;
     Merge merge{before[product].maximum, before[product].sum};
     merge.add(sums);
@@ -183,17 +222,24 @@ TESSERA_DEVICE void finish(const WarpAttention<kDim, kProducts, Rows>& warp,
   const WarpTask& task = memory.task;
   TESSERA_UNROLL
   for (int32_t product = 0; product < kProducts; ++product) {
-    if (warp.pair(product) >= task.block.pairs) {
+    const int32_t pair = warp.pair(product);
+    if (pair >= task.pairs) {
       continue;
     }
-    const PairPlace place = place_of_pair(task, warp.pair(product));
-    float* out = out_of(args, task.span, place.row, place.head);
-    const PartialSums sums = memory.merged[warp.pair(product)];
+    const TaskPair& of = task.of[pair];
+    float* out = out_of(args, of.row, of.head);
+    const PartialSums sums = memory.merged[pair];
     warp.each_value(product, [&](int32_t channel, float) { out[channel] /= sums.sum; });
     if (lane() < 4) {
-      put_log_sum(args, task.span, place.row, place.head, Merge{sums.maximum, sums.sum}.log_sum());
+      put_log_sum(args, of.row, of.head, Merge{sums.maximum, sums.sum}.log_sum());
     }
   }
+}
+
+// Index of the warp's first task: in the list, or of a block of pairs of its row.
+TESSERA_DEVICE int32_t first_index(const Work& work) {
+  const int32_t block = work.listed() ? block_x() : block_y();
+  return block * (threads() / kWarp) + warp();
 }
 
 template <int kDim, int kProducts, class Rows>
@@ -202,27 +248,33 @@ attention_kernel(AttentionArgs args, const SequenceSpan* sequences, Work work) {
   using Warp = WarpAttention<kDim, kProducts, Rows>;
   typename Warp::Memory& memory = warp_memory<typename Warp::Memory>();
   const WarpTask& task = memory.task;
-  if (!find_task<Warp::kPairs, Rows>(args, sequences, work, memory.task)) {
-    return;
-  }
-  Warp attention(args, memory);
-  if (lane() < Warp::kPairs) {
-    memory.merged[lane()] = {Merge{}.maximum, Merge{}.sum};
-  }
-  // Both modes share one call of run(), most of the kernel's code: with two calls, registers
-  // spilled.
-  do {
-    attention.run();
-    if (work.split) {
-      return put_partials(attention, args, work, task);
+  int32_t index = first_index(work);
+  while (work.listed()
+             ? find_listed<Warp::kPairs>(args, sequences, work, index, memory.task)
+             : find_whole<Warp::kPairs, Rows>(args, sequences, work, index, memory.task)) {
+    Warp attention(args, memory);
+    if (lane() < Warp::kPairs) {
+      memory.merged[lane()] = {Merge{}.maximum, Merge{}.sum};
     }
-    merge_span(attention, args, memory);
-    if (lane() == 0) {
-      memory.task.begin_split(task.end);
+    // All kinds of work share one call of run(), most of the kernel's code: with two calls,
+    // registers spilled.
+    do {
+      attention.run();
+      if (work.listed()) {
+        put_partials(attention, args, work, task);
+        break;
+      }
+      merge_span(attention, args, memory);
+      if (lane() == 0) {
+        memory.task.begin_split(task.end);
+      }
+      sync_warp();
+    } while (task.first < task.row.tiles());
+    if (!work.listed()) {
+      return finish(attention, args, memory);
     }
-    sync_warp();
-  } while (task.first < task.row.tiles());
-  finish(attention, args, memory);
+    index = task.index + grid_x() * (threads() / kWarp);
+  }
 }
 
 // Merges the splits of a row's pairs, one warp for each pair.
@@ -240,9 +292,8 @@ merge_kernel(AttentionArgs args, const SequenceSpan* sequences, Work work) {
   const int32_t splits = span_count(row.tiles());
   const int32_t head_dim = args.pages.head_dim;
   const int32_t head = place.kv_head * heads + pair;
-  const float* partials = work.partials + (int64_t{block_x()} * heads + pair) * work.max_splits *
-                                              partial_floats(head_dim);
-  float* out = out_of(args, span, 0, head);
+  const float* partials = partials_of(args, work, place.sequence, head);
+  float* out = out_of(args, span.first_row, head);
   for (int32_t first = 0; first < head_dim; first += kWarp) {
     const int32_t channel = first + lane();
     Merge merge;
@@ -260,7 +311,7 @@ merge_kernel(AttentionArgs args, const SequenceSpan* sequences, Work work) {
       out[channel] = value / merge.sum;
     }
     if (first == 0 && lane() == 0) {
-      put_log_sum(args, span, 0, head, merge.log_sum());
+      put_log_sum(args, span.first_row, head, merge.log_sum());
     }
   }
 }
@@ -270,6 +321,29 @@ bool any_sparse(const AttentionArgs& args) {
     return args.pages.layouts[span.tiers.high].format.is_sparse() ||
            args.pages.layouts[span.tiers.low].format.is_sparse();
   });
+}
+
+// Returns: blocks of a launch over rows, or of a list of at most `items`. A list's warps take items
+// until there are none, so that no more blocks are started than run at once.
+LaunchShape shape_of_rows(const AttentionArgs& args, const Work& work, int32_t pairs) {
+  const int32_t heads = args.query_heads / args.pages.kv_heads;
+  int32_t max_blocks = 0;
+  for (const SequenceSpan& span : args.sequences) {
+    if ((span.count == 1) == work.decodes()) {
+      const int32_t blocks = PairBlocks{span.context, span.count, heads, pairs}.blocks();
+      max_blocks = blocks > max_blocks ? blocks : max_blocks;
+    }
+  }
+  return {.grid_x = static_cast<int32_t>(args.sequences.size()) * args.pages.kv_heads,
+          .grid_y = static_cast<int32_t>(div_ceil(max_blocks, kWarpsOfBlock)),
+          .threads = kThreads};
+}
+LaunchShape shape_of_list(int64_t items, int32_t blocks, Stream stream) {
+  const int64_t processors = multiprocessors(stream);
+  const int32_t warps = items <= kFewWarps * processors ? 1 : kWarpsOfBlock;
+  const int64_t running = processors * blocks * (kWarpsOfBlock / warps);
+  return {.grid_x = static_cast<int32_t>(std::min(div_ceil(items, warps), running)),
+          .threads = warps * kWarp};
 }
 
 template <int kDim, int kProducts, class Rows>
@@ -282,25 +356,13 @@ void start(const AttentionArgs& args, const SequenceSpan* sequences, const Work&
                                   kReservedBytes) <=
           kMultiprocessorBytes,
       "blocks that have registers also have shared memory");
-  const int32_t heads = args.query_heads / args.pages.kv_heads;
-  int32_t max_blocks = 0;
-  for (const SequenceSpan& span : args.sequences) {
-    if ((span.count == 1) == work.decode) {
-      const int32_t blocks =
-          PairBlocks{span.context, span.count, heads, kPairsOfProduct * kProducts}.blocks();
-      max_blocks = blocks > max_blocks ? blocks : max_blocks;
-    }
-  }
-  const int64_t items = int64_t{max_blocks} * (work.split ? work.max_splits : 1);
-  const int32_t rows = static_cast<int32_t>(args.sequences.size()) * args.pages.kv_heads;
-  const int32_t warps = items * rows <= kFewWarps ? 1 : kWarpsOfBlock;
-  launch(stream,
-         {.grid_x = rows,
-          .grid_y = static_cast<int32_t>(div_ceil(items, warps)),
-          .threads = warps * kWarp,
-          .shared_bytes = block_memory_bytes<typename Warp::Memory, typename Warp::Parts>(
-              warps, any_sparse(args))},
-         attention_kernel<kDim, kProducts, Rows>, args, sequences, work);
+  // An item that is shared has at least two of the rows' splits.
+  const int64_t items = work.lists.layer_items / (work.kind == WorkKind::shared ? 2 : 1);
+  LaunchShape shape = work.listed() ? shape_of_list(items, kBlocks<kProducts, Rows>, stream)
+                                    : shape_of_rows(args, work, Warp::kPairs);
+  shape.shared_bytes = block_memory_bytes<typename Warp::Memory, typename Warp::Parts>(
+      shape.threads / kWarp, any_sparse(args));
+  launch(stream, shape, attention_kernel<kDim, kProducts, Rows>, args, sequences, work);
 }
 
 // Returns: whether Rows serves every row of the arena. The sequences of a step do not matter: a
@@ -327,11 +389,13 @@ void start_decode(const AttentionArgs& args, const SequenceSpan* sequences, cons
   }
 }
 
-// One product for each four pairs: two products for prompts and for a gqa_ratio of more than 4.
+// One product for each four pairs: two products for prompts, for a gqa_ratio of more than 4, and
+// for several sequences.
 template <int kDim>
 void start(const AttentionArgs& args, const SequenceSpan* sequences, const Work& work,
            Stream stream) {
-  if (work.decode && args.query_heads / args.pages.kv_heads <= kPairsOfProduct) {
+  if (work.decodes() && work.kind != WorkKind::shared &&
+      args.query_heads / args.pages.kv_heads <= kPairsOfProduct) {
     start_decode<kDim, F16Rows, K8V4Rows, K4V2Rows, S70Rows>(args, sequences, work, stream);
   } else {
     start<kDim, 2, AnyRows>(args, sequences, work, stream);
@@ -345,13 +409,6 @@ void start(const AttentionArgs& args, const SequenceSpan* sequences, const Work&
   } else {
     start<128>(args, sequences, work, stream);
   }
-}
-
-// Returns: most splits of a row of `tokens` tokens or fewer. Both tiers may end in a partly filled
-// tile.
-int32_t max_splits(int32_t tokens) {
-  const int64_t splits = div_ceil(tokens / kKvGroup + 3, kMinSplitTiles);
-  return splits > kMaxSplits ? kMaxSplits : static_cast<int32_t>(splits);
 }
 
 void check_args(const AttentionArgs& args) {
@@ -380,48 +437,56 @@ void check_args(const AttentionArgs& args) {
 }  // namespace
 
 int64_t attention_scratch_bytes(const StepLimits& limits, int32_t query_heads, int32_t head_dim) {
-  // Only launches of fewer than kWholeRows rows are split.
-  const int64_t split = int64_t{limits.sequences < kWholeRows ? limits.sequences : kWholeRows};
-  return split * query_heads * max_splits(limits.context) * partial_floats(head_dim) *
+  // Only the splits of lists have partial sums.
+  const int64_t sequences = std::min(limits.sequences, kMaxListedRows);
+  return sequences * query_heads * max_splits(limits.context) * partial_floats(head_dim) *
          int64_t{sizeof(float)};
+}
+
+// Starts decode by the lists that plan_attention made, then merges the splits.
+void start_listed(const AttentionArgs& args, const SequenceSpan* sequences, const ListShape& shape,
+                  Work work, Stream stream) {
+  const KvPagesView& pages = args.pages;
+  const int32_t heads = args.query_heads / pages.kv_heads;
+  TESSERA_CHECK(shape.bytes(pages.layers) <= std::ssize(args.plan),
+                "attention: no plan, or a plan of another step");
+  TESSERA_CHECK(int64_t{shape.rows} * heads * shape.splits * partial_floats(pages.head_dim) *
+                        int64_t{sizeof(float)} <=
+                    std::ssize(args.scratch),
+                "attention: scratch is too small");
+  work.lists = shape.in(args.plan, pages.layers);
+  work.max_splits = shape.splits;
+  work.partials = reinterpret_cast<float*>(args.scratch.data());
+  work.kind = WorkKind::own;
+  start(args, sequences, work, stream);
+  if (args.share_reads && args.sequences.size() > 1 && sequences_of_item(heads) > 1) {
+    work.kind = WorkKind::shared;
+    start(args, sequences, work, stream);
+  }
+  launch(stream,
+         {.grid_x = shape.rows,
+          .grid_y = static_cast<int32_t>(div_ceil(heads, kWarpsOfBlock)),
+          .threads = kThreads},
+         merge_kernel, args, sequences, work);
 }
 
 void attention(const AttentionArgs& args, Stream stream) {
   check_args(args);
-  Work decode{.decode = true};
-  Work prompt;
-  bool any_decode = false;
-  bool any_prompt = false;
-  int32_t longest = 0;
-  for (const SequenceSpan& span : args.sequences) {
-    any_decode = any_decode || span.count == 1;
-    any_prompt = any_prompt || span.count > 1;
-    longest = span.context + span.count > longest ? span.context + span.count : longest;
-  }
+  const auto decodes = [](const SequenceSpan& span) { return span.count == 1; };
+  const auto prompts = [](const SequenceSpan& span) { return span.count > 1; };
   const SequenceSpan* sequences = mirror(args.sequences, stream);
-  const int64_t rows = std::ssize(args.sequences) * args.pages.kv_heads;
-  if (any_decode) {
-    decode.max_splits = max_splits(longest);
-    decode.split = rows < kWholeRows && decode.max_splits > 1;
-    decode.partials = reinterpret_cast<float*>(args.scratch.data());
-    decode.scorings = args.scorings.empty() ? nullptr : mirror(args.scorings, stream);
-    TESSERA_CHECK(!decode.split || rows * (args.query_heads / args.pages.kv_heads) *
-                                           decode.max_splits * partial_floats(args.pages.head_dim) *
-                                           int64_t{sizeof(float)} <=
-                                       std::ssize(args.scratch),
-                  "attention: scratch is too small");
-    start(args, sequences, decode, stream);
-    if (decode.split) {
-      launch(stream,
-             {.grid_x = static_cast<int32_t>(rows),
-              .grid_y = static_cast<int32_t>(
-                  div_ceil(args.query_heads / args.pages.kv_heads, kWarpsOfBlock)),
-              .threads = kThreads},
-             merge_kernel, args, sequences, decode);
+  if (std::ranges::any_of(args.sequences, decodes)) {
+    const Work work{.kind = WorkKind::whole,
+                    .scorings = args.scorings.empty() ? nullptr : mirror(args.scorings, stream)};
+    const ListShape shape = ListShape::of(args.sequences, args.pages.kv_heads);
+    if (shape.splits > 0) {
+      start_listed(args, sequences, shape, work, stream);
+    } else {
+      start(args, sequences, work, stream);
     }
   }
-  if (any_prompt) {
-    start(args, sequences, prompt, stream);
+  if (std::ranges::any_of(args.sequences, prompts)) {
+    start(args, sequences, {.kind = WorkKind::prompts}, stream);
   }
 }
 

@@ -11,6 +11,8 @@ namespace tessera::cuda {
 // of four has column 2 i for its high part and column 2 i + 1 for its low part. A query therefore
 // has about 15 bits against codes and 22 against f16, at no extra cost for a gqa_ratio of up to 4.
 inline constexpr int32_t kPairsOfProduct = 4;
+inline constexpr int32_t kMaxProducts = 2;
+inline constexpr int32_t kMaxTaskPairs = kPairsOfProduct * kMaxProducts;
 
 // Factor by which the low part of a split f16 number is scaled up.
 inline constexpr float kHalfSplit = 2048;
@@ -36,12 +38,24 @@ TESSERA_DEVICE int32_t high_byte(int32_t code) {
   return (code + 128) >> 8;
 }
 
+// A pair of a warp's task.
+struct TaskPair {
+  int32_t sequence;
+  int32_t row;  // of the batch
+  int32_t head;
+  int32_t position;
+};
+
 // Work of one attention warp. It is in shared memory, because it is the same for all lanes and
 // registers are scarce.
 struct WarpTask {
+  int32_t index;  // in the list of splits; not set for a task outside of it
+  // Of the first pair. Pairs of several sequences see the tiles of the split alike.
   SequenceSpan span;
   RowTokens row;
-  PairBlock block;
+  TaskPair of[kMaxTaskPairs];
+  int32_t pairs;
+  int32_t group;       // of the pairs' positions
   int32_t first_head;  // first query head of the KV head
   int32_t heads;       // gqa_ratio
   int32_t split;       // of the row

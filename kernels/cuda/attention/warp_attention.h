@@ -30,7 +30,7 @@ class WarpAttention {
   // null, run() writes the scores of its tiles there.
   TESSERA_DEVICE WarpAttention(const AttentionArgs& args, Memory& memory)
       : args_(args), task_(memory.task), memory_(memory) {
-    load_queries<kDim, kProducts>(memory, task_.block.pairs, head_dim(), args.scale * kLog2E,
+    load_queries<kDim, kProducts>(memory, task_.pairs, head_dim(), args.scale * kLog2E,
                                   [this](int32_t pair) { return query(pair); });
   }
 
@@ -88,13 +88,11 @@ class WarpAttention {
  private:
   TESSERA_DEVICE int32_t head_dim() const { return Rows::kOneFormat ? kDim : args_.pages.head_dim; }
   TESSERA_DEVICE const float* query(int32_t pair) const {
-    const int32_t at = task_.block.first_pair + pair;
-    return args_.queries.data + (task_.span.first_row + at / task_.heads) * args_.queries.stride +
-           int64_t{task_.first_head + at % task_.heads} * head_dim();
+    return args_.queries.data + task_.of[pair].row * args_.queries.stride +
+           int64_t{task_.of[pair].head} * head_dim();
   }
   TESSERA_DEVICE int32_t position(int32_t pair) const {
-    return Rows::kOneFormat ? task_.span.context
-                            : task_.span.context + (task_.block.first_pair + pair) / task_.heads;
+    return Rows::kOneFormat ? task_.span.context : task_.of[pair].position;
   }
   TESSERA_DEVICE int32_t first_visible(int32_t pair) const {
     const int32_t first = position(pair) + 1 - args_.sliding_window;
@@ -116,7 +114,7 @@ class WarpAttention {
   // only. `tokens`: tokens of the tier from the tile on.
   TESSERA_DEVICE Seen seen(int32_t pair, bool is_dense, int32_t first, int32_t tokens) const {
     // Rows of one format have no window, and nothing reads results of pairs beyond the block's.
-    if (!Rows::kOneFormat && pair >= task_.block.pairs) {
+    if (!Rows::kOneFormat && pair >= task_.pairs) {
       return {0, 0, kKvGroup};
     }
     return {Rows::kOneFormat ? 0 : in_tile(first_visible(pair) - first),
@@ -176,7 +174,7 @@ class WarpAttention {
     RowTile at;
     at.is_high = index < task_.row.high_tiles();
     at.in_tier = at.is_high ? index : index - task_.row.high_tiles();
-    at.first = kKvGroup * (is_dense ? task_.block.group : at.in_tier);
+    at.first = kKvGroup * (is_dense ? task_.group : at.in_tier);
     at.tokens = (at.is_high ? task_.row.high : task_.row.low) - kKvGroup * at.in_tier;
     at.tile.layout = layout(at.is_high, is_dense);
     at.tile.is_dense = is_dense;
@@ -184,7 +182,7 @@ class WarpAttention {
     at.tile.begin = seen(0, is_dense, at.first, at.tokens).begin;
     at.tile.end = is_dense && first_older() < kKvGroup
                       ? kKvGroup
-                      : seen(task_.block.pairs - 1, is_dense, at.first, at.tokens).end;
+                      : seen(task_.pairs - 1, is_dense, at.first, at.tokens).end;
     return at;
   }
 
@@ -220,7 +218,7 @@ class WarpAttention {
       half_scores(memory_, tile, weights);
     } else {
       tile_scores(
-          memory_, tile, task_.block.pairs, args_.scale * kLog2E,
+          memory_, tile, task_.pairs, args_.scale * kLog2E,
           [this](int32_t pair) { return query(pair); }, weights);
     }
     if (task_.scores_left != nullptr) {
@@ -257,8 +255,8 @@ class WarpAttention {
     float* tile = task_.scores_left + index * attention_weight_tile_floats(task_.heads);
     TESSERA_UNROLL
     for (int32_t product = 0; product < kProducts; ++product) {
-      if (pair(product) < task_.block.pairs) {
-        float* to = tile + (task_.block.first_pair + pair(product)) * kAttentionTile;
+      if (pair(product) < task_.pairs) {
+        float* to = tile + (task_.of[pair(product)].head - task_.first_head) * kAttentionTile;
         TESSERA_UNROLL
         for (int32_t first = 0; first < 8; first += 4) {
           simt::Words words;

@@ -18,12 +18,9 @@ inline constexpr int32_t kMinSplitTiles = 8;
 inline constexpr int32_t kMaxSplits = 64;  // splits of a row
 inline constexpr int32_t kWarpsOfBlock = 4;
 
-// Launches of attention with at most this many warps have blocks of one, which reach more
-// multiprocessors: a sequence of 8,192 tokens with 8 KV heads has 136 warps.
-inline constexpr int32_t kFewWarps = 1024;
-
-// From this many (sequence, KV head) rows on, one warp computes all splits: the GPU is busy anyway.
-inline constexpr int32_t kWholeRows = 2048;
+// Launches of attention with at most this many warps for each multiprocessor have blocks of one,
+// which reach more of them: a sequence of 8,192 tokens with 8 KV heads has 136 warps.
+inline constexpr int32_t kFewWarps = 8;
 
 constexpr int32_t split_tiles(int32_t tiles) {
   const int32_t min = (tiles + kMaxSplits - 1) / kMaxSplits;

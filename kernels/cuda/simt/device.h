@@ -59,6 +59,9 @@ inline std::span<std::byte> staging(Stream stream) {
 inline void wait(Stream stream) {
   cuda::CudaStream::of(stream).synchronize();
 }
+inline int32_t multiprocessors(Stream stream) {
+  return cuda::CudaStream::of(stream).multiprocessors();
+}
 
 template <class T>
 TESSERA_DEVICE T& shared() {

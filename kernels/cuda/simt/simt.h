@@ -51,6 +51,7 @@
 //   download(to, from, bytes, stream)   copies to host memory after all launched work; waits
 //   staging(stream)                     memory that host and kernels access, with a wait between
 //   wait(stream)                        waits for all launched work
+//   multiprocessors(stream)             number of those of the device
 //
 // Fragments of the tensor cores' products D = A B + C (PTX ISA, "Matrix Fragments for mma.m16n8k16"
 // and "mma.m16n8k32"), with g = lane / 4 and t = lane % 4:

@@ -141,6 +141,10 @@ inline std::span<std::byte> staging(Stream stream) {
 inline void wait(Stream stream) {
   emulation::wait(stream);
 }
+// One, so that lists of work are longer than the warps that run at once.
+inline int32_t multiprocessors(Stream) {
+  return 1;
+}
 
 template <class T>
 T& shared() {

@@ -1,0 +1,262 @@
+#include "kernels/cuda/attention/split_list.h"
+
+#include "kernels/check.h"
+#include "kernels/cuda/ops.h"
+#include "kernels/cuda/simt/block.h"
+
+namespace tessera::cuda {
+namespace {
+
+using namespace simt;
+
+constexpr int32_t kMaxThreads = 1024;
+constexpr int32_t kNothing = -1;
+
+struct ListMemory {
+  OfWarps<int32_t> totals;
+  int32_t keys[kMaxListedRows];     // first page of a row's split; kNothing: it is not shared
+  int32_t leaders[kMaxListedRows];  // first row that has the same split; kNothing: there is none
+};
+
+// A row of the step in one layer, as its one query will read it.
+struct ListedRow {
+  int32_t sequence;
+  int32_t kv_head;
+  const int32_t* page_ids;
+  int32_t high_pages;  // full pages of the high tier; 0: the row shares nothing
+  int32_t capacity;    // tokens of such a page
+  int32_t tiles;       // 0: the row is not listed
+
+  TESSERA_DEVICE int32_t splits() const { return tiles == 0 ? 0 : span_count(tiles); }
+  TESSERA_DEVICE int32_t split_tokens() const { return split_tiles(tiles) * kKvGroup; }
+  // Pages of a split of the high tier: [first_page, end_page).
+  TESSERA_DEVICE int32_t first_page(int32_t split) const {
+    return split * split_tokens() / capacity;
+  }
+  TESSERA_DEVICE int32_t end_page(int32_t split) const {
+    return ((split + 1) * split_tokens() + capacity - 1) / capacity;
+  }
+  // Returns: true if the split lies in full pages of the high tier.
+  TESSERA_DEVICE bool shares(int32_t split) const {
+    return split < splits() && end_page(split) <= high_pages;
+  }
+};
+
+// Makes the list of one layer. One block runs it.
+class LayerList {
+ public:
+  TESSERA_DEVICE LayerList(const PlanAttentionArgs& args, const SequenceSpan* sequences,
+                           const KvScoring* scorings, const SplitLists& lists, int32_t rows)
+      : args_(args), sequences_(sequences), scorings_(scorings), lists_(lists), rows_(rows) {}
+
+  TESSERA_DEVICE void make() {
+    int32_t split = 0;
+    if (args_.share_reads && fitting() > 1) {
+      // Rows that have a split in common have those before it in common, so the first split that
+      // no rows share is the last one to be searched.
+      bool any = true;
+      for (; any; ++split) {
+        find_keys(split);
+        sync_block();
+        find_leaders(split);
+        sync_block();
+        any = put_split(split);
+        sync_block();  // keys and leaders have been read
+      }
+    }
+    put_rest(split);
+    if (thread() == 0) {
+      lists_.counts[block_x()] = counts_;
+    }
+  }
+
+ private:
+  TESSERA_DEVICE int32_t fitting() const {
+    return sequences_of_item(args_.query_heads / args_.pages.kv_heads);
+  }
+
+  TESSERA_DEVICE ListedRow row(int32_t index) const {
+    const KvPagesView& pages = args_.pages;
+    const int32_t sequence = index / pages.kv_heads;
+    const SequenceSpan& span = sequences_[sequence];
+    if (span.count != 1) {
+      return {};
+    }
+    const int32_t kv_head = index % pages.kv_heads;
+    const int64_t at = pages.row_index(span.slot, block_x(), kv_head);
+    const int32_t closed = args_.stored ? span.closed_after() - span.last_group() : 0;
+    const int32_t high = pages.rows[at].high - closed * kKvGroup - span.older_dense();
+    const int32_t low = pages.rows[at].low;
+    const int32_t capacity = pages.layouts[span.tiers.high].capacity;
+    const bool alone =
+        (args_.sliding_window > 0 && span.context >= args_.sliding_window) ||
+        (scorings_ != nullptr && has_attention_weight_rows(args_, span, sequence) &&
+         scorings_[sequence].includes(span.context));
+    return {.sequence = sequence,
+            .kv_head = kv_head,
+            .page_ids = pages.table(at),
+            .high_pages = alone ? 0 : high / capacity,
+            .capacity = capacity,
+            .tiles = (high + kKvGroup - 1) / kKvGroup + (low + kKvGroup - 1) / kKvGroup + 1};
+  }
+
+  TESSERA_DEVICE void find_keys(int32_t split) const {
+    ListMemory& memory = shared<ListMemory>();
+    for (int32_t i = thread(); i < rows_; i += threads()) {
+      const ListedRow own = row(i);
+      memory.keys[i] = own.shares(split) ? own.page_ids[own.first_page(split)] : kNothing;
+    }
+  }
+
+  TESSERA_DEVICE void find_leaders(int32_t split) const {
+    ListMemory& memory = shared<ListMemory>();
+    for (int32_t i = thread(); i < rows_; i += threads()) {
+      const ListedRow own = row(i);
+      int32_t leader = i;
+      if (memory.keys[i] != kNothing) {
+        leader = own.kv_head;
+        while (memory.keys[leader] != memory.keys[i]) {
+          leader += args_.pages.kv_heads;
+        }
+        leader = leader < i && !equal(own, row(leader), split) ? i : leader;
+      }
+      memory.leaders[i] = split < own.splits() ? leader : kNothing;
+    }
+  }
+
+  // Returns: true if both rows have the split in the same pages.
+  TESSERA_DEVICE static bool equal(const ListedRow& one, const ListedRow& other, int32_t split) {
+    const int32_t first = one.first_page(split);
+    const int32_t end = one.end_page(split);
+    bool same =
+        one.capacity == other.capacity && one.split_tokens() == other.split_tokens();
+    for (int32_t page = first; same && page < end; ++page) {
+      same = one.page_ids[page] == other.page_ids[page];
+    }
+    return same;
+  }
+
+  // Rows that have a split in common, and the place of one of them.
+  struct Group {
+    int32_t before = 0;  // rows of the group before the row
+    int32_t size = 0;
+  };
+  TESSERA_DEVICE Group group_of(int32_t index) const {
+    const ListMemory& memory = shared<ListMemory>();
+    const int32_t heads = args_.pages.kv_heads;
+    Group group;
+    if (index >= rows_ || memory.leaders[index] == kNothing) {
+      return group;
+    }
+    for (int32_t i = index % heads; i < rows_; i += heads) {
+      const bool same = memory.leaders[i] == memory.leaders[index];
+      group.before += same && i < index ? 1 : 0;
+      group.size += same ? 1 : 0;
+    }
+    return group;
+  }
+
+  // Lists a split of all rows. Returns: true if rows share it.
+  TESSERA_DEVICE bool put_split(int32_t split) {
+    const int32_t shared_before = counts_.shared;
+    for (int32_t first = 0; first < rows_; first += threads()) {
+      const int32_t index = first + thread();
+      const Group group = group_of(index);
+      const int32_t left = group.size - group.before;
+      const int32_t count = group.before % fitting() != 0 ? 0 : left < fitting() ? left : fitting();
+      OfWarps<int32_t>& totals = shared<ListMemory>().totals;
+      const Place own = block_place(count == 1 ? 1 : 0, totals);
+      const Place shared = block_place(count > 1 ? 1 : 0, totals);
+      if (count == 1) {
+        put_own(counts_.own + own.first, index, split);
+      } else if (count > 1) {
+        put_shared(counts_.shared + shared.first, index, split, count);
+      }
+      counts_.own += own.all;
+      counts_.shared += shared.all;
+    }
+    return counts_.shared > shared_before;
+  }
+
+  // Lists the splits of all rows from `first_split` on, each for its own row.
+  TESSERA_DEVICE void put_rest(int32_t first_split) {
+    for (int32_t first = 0; first < rows_; first += threads()) {
+      const int32_t index = first + thread();
+      const int32_t splits = index < rows_ ? row(index).splits() : 0;
+      const int32_t count = splits > first_split ? splits - first_split : 0;
+      const Place place = block_place(count, shared<ListMemory>().totals);
+      for (int32_t i = 0; i < count; ++i) {
+        put_own(counts_.own + place.first + i, index, first_split + i);
+      }
+      counts_.own += place.all;
+    }
+  }
+
+  TESSERA_DEVICE SplitItem item(int32_t index, int32_t split) const {
+    const int32_t heads = args_.pages.kv_heads;
+    return {.kv_head = static_cast<uint16_t>(index % heads),
+            .split = static_cast<uint16_t>(split),
+            .count = 1,
+            .sequences = {static_cast<uint16_t>(index / heads)}};
+  }
+  TESSERA_DEVICE SplitItem& own_item(int32_t at) const {
+    return lists_.items[block_x() * lists_.layer_items + at];
+  }
+
+  TESSERA_DEVICE void put_own(int32_t at, int32_t index, int32_t split) const {
+    own_item(at) = item(index, split);
+  }
+  // Lists the split for `count` rows of a group, from row `index` on.
+  TESSERA_DEVICE void put_shared(int32_t at, int32_t index, int32_t split, int32_t count) const {
+    const ListMemory& memory = shared<ListMemory>();
+    SplitItem made = item(index, split);
+    for (int32_t i = index + args_.pages.kv_heads; made.count < count; i += args_.pages.kv_heads) {
+      if (memory.leaders[i] == memory.leaders[index]) {
+        made.sequences[made.count++] = static_cast<uint16_t>(i / args_.pages.kv_heads);
+      }
+    }
+    own_item(static_cast<int32_t>(lists_.layer_items) - 1 - at) = made;
+  }
+
+  const PlanAttentionArgs& args_;
+  const SequenceSpan* sequences_;
+  const KvScoring* scorings_;
+  const SplitLists& lists_;
+  int32_t rows_;
+  SplitCounts counts_ = {0, 0};
+};
+
+// A block makes the list of one layer.
+TESSERA_KERNEL(kMaxThreads)
+list_kernel(PlanAttentionArgs args, const SequenceSpan* sequences, const KvScoring* scorings,
+            SplitLists lists, int32_t rows) {
+  LayerList(args, sequences, scorings, lists, rows).make();
+}
+
+}  // namespace
+
+int64_t attention_plan_bytes(const StepLimits& limits, int32_t layers, int32_t kv_heads) {
+  const int64_t rows = int64_t{limits.sequences} * kv_heads;
+  return ListShape{static_cast<int32_t>(rows < kMaxListedRows ? rows : kMaxListedRows),
+                   max_splits(limits.context)}
+      .bytes(layers);
+}
+
+void plan_attention(const PlanAttentionArgs& args, Stream stream) {
+  const KvPagesView& pages = args.pages;
+  const ListShape shape = ListShape::of(args.sequences, pages.kv_heads);
+  if (shape.splits == 0) {
+    return;
+  }
+  TESSERA_CHECK(shape.bytes(pages.layers) <= std::ssize(args.plan), "attention: too small a plan");
+  const auto threads = static_cast<int32_t>(round_up(shape.rows, kWarp));
+  launch(stream,
+         {.grid_x = pages.layers,
+          .threads = threads < kMaxThreads ? threads : kMaxThreads,
+          .shared_bytes = sizeof(ListMemory)},
+         list_kernel, args, mirror(args.sequences, stream),
+         args.scorings.empty() ? nullptr : mirror(args.scorings, stream),
+         shape.in(args.plan, pages.layers), shape.rows);
+}
+
+}  // namespace tessera::cuda

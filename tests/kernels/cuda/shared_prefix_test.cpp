@@ -1,0 +1,190 @@
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "kernels/cuda/attention/split_list.h"
+#include "tests/kernels/shared_sequences.h"
+
+namespace tessera {
+namespace {
+
+int32_t capacity_of(const SharedShape& shape) {
+  int64_t page_bytes = 0;
+  for (const KvFormat each : {shape.high, shape.low}) {
+    page_bytes = std::max(
+        page_bytes, KvPageLayout::make(each, shape.head_dim, shape.page_tokens).page_bytes);
+  }
+  return KvPageLayout::fit(shape.high, shape.head_dim, page_bytes).capacity;
+}
+
+class CudaSharedPrefix : public testing::TestWithParam<Device> {
+ protected:
+  static void expect_equal_bits(const SharedShape& shape, int32_t tokens, uint32_t seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    std::mt19937 random(seed);
+    SharedSequences sequences(shape, random_branches(random, capacity_of(shape), tokens), seed);
+    for (const bool scored : {false, true}) {
+      ASSERT_EQ(sequences.attend(GetParam(), {.shared = false, .scored = scored}),
+                sequences.attend(GetParam(), {.shared = true, .scored = scored}))
+          << (scored ? "scored" : "not scored");
+    }
+  }
+};
+
+TEST_P(CudaSharedPrefix, HasTheBitsOfEverySequenceReadingForItself) {
+  uint32_t seed = 1;
+  for (const KvFormat format : {kKvF32, kKvF16, kKvK8V4, kKvK4V2, kKvS70}) {
+    for (SharedShape shape :
+         {SharedShape{.gqa_ratio = 2},
+          SharedShape{.head_dim = 48, .kv_heads = 3, .gqa_ratio = 3, .page_tokens = 64},
+          SharedShape{.kv_heads = 1, .gqa_ratio = 1, .page_tokens = 48}}) {
+      shape.high = format;
+      expect_equal_bits(shape, seed % 2 == 0 ? 1700 : 1100, seed);
+      ++seed;
+    }
+  }
+}
+
+// Arenas of one format: a sequence's own splits and shared splits have different kernels.
+TEST_P(CudaSharedPrefix, HasTheBitsOfEverySequenceReadingForItselfInOneFormat) {
+  uint32_t seed = 40;
+  for (const KvFormat format : {kKvF16, kKvK8V4, kKvK4V2, kKvS70}) {
+    for (const int32_t head_dim : {64, 128}) {
+      expect_equal_bits({.high = format,
+                         .low = format,
+                         .head_dim = head_dim,
+                         .kv_heads = 1,
+                         .gqa_ratio = 4,
+                         .page_tokens = 64},
+                        1200, seed++);
+    }
+  }
+}
+
+TEST_P(CudaSharedPrefix, IsSharedBySequencesWhoseWindowHasIt) {
+  for (const int32_t sliding_window : {600, 1100, 4096}) {
+    SharedSequences sequences(
+        {.low = kKvF16, .sliding_window = sliding_window},
+        {{0, 0, {1280, 0}}, {0, 40, {64, 0}}, {0, 80, {128, 0}}, {2, 80, {0, 0}}}, 7);
+    ASSERT_EQ(sequences.attend(GetParam(), {.shared = false}),
+              sequences.attend(GetParam(), {.shared = true}))
+        << "window " << sliding_window;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Devices, CudaSharedPrefix, testing::ValuesIn(devices_of_this_machine()),
+                         [](const auto& instance) { return instance.param.name; });
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(CudaSharedPrefix);
+
+// ---- lists
+
+class SplitListOfAStep : public testing::TestWithParam<Device> {
+ protected:
+  static constexpr int32_t kLayer = 1;
+
+  // Plans a step of these sequences.
+  void plan(SharedSequences& sequences, const SharedShape& shape, bool shares = true) {
+    AttentionArgs args = sequences.args();
+    args.share_reads = shares;
+    const auto count = static_cast<int32_t>(args.sequences.size());
+    memory_ = plan_step(GetParam(), {count, count, shape.row_tokens}, args);
+    GetParam().wait(GetParam().stream);
+    lists_ = cuda::ListShape::of(args.sequences, shape.kv_heads).in(memory_, args.pages.layers);
+  }
+  int32_t own() const { return lists_.counts[kLayer].own; }
+  int32_t shared() const { return lists_.counts[kLayer].shared; }
+  const cuda::SplitItem& own(int32_t i) const { return lists_.own(kLayer, i); }
+  const cuda::SplitItem& shared(int32_t i) const { return lists_.shared(kLayer, i); }
+
+ private:
+  std::vector<std::byte> memory_;
+  cuda::SplitLists lists_{};
+};
+
+// 8 sequences with 1,024 tokens in common, two splits, and 64 of their own.
+std::vector<Branch> eight_of_one_prefix() {
+  std::vector<Branch> branches{{0, 0, {1024 + 64, 0}}};
+  for (int i = 1; i < 8; ++i) {
+    branches.push_back({0, 1024 / 16, {64, 0}});
+  }
+  return branches;
+}
+
+TEST_P(SplitListOfAStep, HasOneItemForAsManySequencesAsAWarpHasPairsFor) {
+  for (const auto& [gqa_ratio, items] : {std::pair{1, 1}, std::pair{2, 2}, std::pair{4, 4}}) {
+    const SharedShape shape{.gqa_ratio = gqa_ratio};
+    SharedSequences sequences(shape, eight_of_one_prefix(), 3);
+    plan(sequences, shape);
+    EXPECT_EQ(shared(), 2 * 2 * items) << "gqa_ratio " << gqa_ratio;  // splits, KV heads
+    EXPECT_EQ(own(), 2 * 8);
+    plan(sequences, shape, false);
+    EXPECT_EQ(shared(), 0);
+    EXPECT_EQ(own(), 2 * 8 * 3);
+  }
+}
+
+TEST_P(SplitListOfAStep, SharesNothingWhereOneSequenceFillsAWarp) {
+  const SharedShape shape{.gqa_ratio = 5};
+  SharedSequences sequences(shape, eight_of_one_prefix(), 3);
+  plan(sequences, shape);
+  EXPECT_EQ(shared(), 0);
+  EXPECT_EQ(own(), 2 * 8 * 3);
+}
+
+TEST_P(SplitListOfAStep, HasEverySplitOfEveryRowOnceAndSharesEqualPagesAlone) {
+  for (uint32_t seed = 1; seed <= 40; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    std::mt19937 random(seed);
+    const SharedShape shape{.gqa_ratio = seed % 2 == 0 ? 1 : 4};
+    SharedSequences sequences(shape, random_branches(random, capacity_of(shape), 2500), seed);
+    plan(sequences, shape);
+    std::set<std::tuple<int32_t, int32_t, int32_t>> listed;  // sequence, KV head, split
+    for (int32_t i = 0; i < own(); ++i) {
+      ASSERT_EQ(own(i).count, 1);
+      ASSERT_TRUE(listed.insert({own(i).sequences[0], own(i).kv_head, own(i).split}).second);
+    }
+    for (int32_t i = 0; i < shared(); ++i) {
+      const cuda::SplitItem& item = shared(i);
+      ASSERT_GE(item.count, 2);
+      ASSERT_LE(item.count, cuda::sequences_of_item(shape.gqa_ratio));
+      for (int32_t s = 0; s < item.count; ++s) {
+        ASSERT_TRUE(listed.insert({item.sequences[s], item.kv_head, item.split}).second);
+        const int32_t end = (item.split + 1) * cuda::kMinSplitTiles * kKvGroup;
+        for (int32_t page = 0; page < end / sequences.capacity(); ++page) {
+          ASSERT_EQ(sequences.pages(item.sequences[s], item.kv_head)[page],
+                    sequences.pages(item.sequences[0], item.kv_head)[page]);
+        }
+      }
+    }
+    size_t splits = 0;
+    const AttentionArgs args = sequences.args();
+    for (const SequenceSpan& span : args.sequences) {
+      for (int32_t head = 0; head < shape.kv_heads; ++head) {
+        const KvRow& row = args.pages.rows[args.pages.row_index(span.slot, kLayer, head)];
+        splits += static_cast<size_t>(cuda::span_count(static_cast<int32_t>(
+            div_ceil(row.high, kKvGroup) + div_ceil(row.low, kKvGroup) + 1)));
+      }
+    }
+    EXPECT_EQ(listed.size(), splits);
+  }
+}
+
+TEST(ListShape, ListsNothingForShortContextsForPromptsAndForVeryLargeBatches) {
+  const auto listed = [](int32_t sequences, int32_t count, int32_t context) {
+    const std::vector<SequenceSpan> spans(static_cast<size_t>(sequences),
+                                          {0, 0, count, context, {}});
+    return cuda::ListShape::of(spans, 8).splits > 0;
+  };
+  EXPECT_TRUE(listed(1, 1, 2000));
+  EXPECT_TRUE(listed(255, 1, 2000));
+  EXPECT_FALSE(listed(256, 1, 2000));
+  EXPECT_FALSE(listed(1, 2, 2000));
+  EXPECT_FALSE(listed(1, 1, 300));
+}
+
+INSTANTIATE_TEST_SUITE_P(Devices, SplitListOfAStep, testing::ValuesIn(devices_of_this_machine()),
+                         [](const auto& instance) { return instance.param.name; });
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(SplitListOfAStep);
+
+}  // namespace
+}  // namespace tessera
