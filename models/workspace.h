@@ -48,7 +48,7 @@ class Workspace {
     std::span<std::byte> linear_scratch;
     std::span<std::byte> attention_scratch;
     std::span<std::byte> attention_plan;  // empty if the backend has no op for it
-    MatrixView<float> log_sums;  // [tokens, heads], for scores
+    MatrixView<float> log_sums;           // [tokens, heads], for scores
     // [rows, attention_weight_row_floats()], for scores; only as many rows as fit into 128 MiB
     MatrixView<float> score_weights;
     // Dense groups of a step (kernels/backend.h), with room for f32 elements.

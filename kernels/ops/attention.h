@@ -153,7 +153,7 @@ struct AttentionArgs {
   // As plan_attention left it for this step. Empty if the backend has no such op.
   std::span<std::byte> plan = {};
   std::span<std::byte> scratch;  // Backend::attention_scratch_bytes(...), aligned as by `new`
-  bool share_reads = true;         // false: sequences read shared pages separately, for comparison
+  bool share_reads = true;       // false: sequences read shared pages separately, for comparison
 };
 
 // Plans the attention of a step once, for all layers: how rows are divided into work, and which

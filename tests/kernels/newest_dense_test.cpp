@@ -137,8 +137,8 @@ class NewestDense {
                                                      arena.view().residual_layout.page_bytes));
     const int32_t query_heads = shape_.kv_heads * shape_.gqa_ratio;
     const StepLimits limits{count, 1, shape_.tokens};
-    std::vector<std::byte> scratch(static_cast<size_t>(
-        backend.attention_scratch_bytes(limits, query_heads, shape_.head_dim)));
+    std::vector<std::byte> scratch(
+        static_cast<size_t>(backend.attention_scratch_bytes(limits, query_heads, shape_.head_dim)));
     backend.kv_resize({.pool = arena.pool(), .released = {}, .grown = grown}, device_.stream);
     backend.kv_store({.keys = rows(keys_, kv_cols(), context, count),
                       .values = rows(values_, kv_cols(), context, count),

@@ -233,8 +233,8 @@ class ScoredSequence {
     std::vector<float> log_sums(static_cast<size_t>(tokens * shape_.kv_heads * shape_.gqa_ratio));
     const int32_t query_heads = shape_.kv_heads * shape_.gqa_ratio;
     const StepLimits limits{tokens, sequences, shape_.tokens};
-    std::vector<std::byte> scratch(static_cast<size_t>(
-        backend.attention_scratch_bytes(limits, query_heads, shape_.head_dim)));
+    std::vector<std::byte> scratch(
+        static_cast<size_t>(backend.attention_scratch_bytes(limits, query_heads, shape_.head_dim)));
     const MatrixView<float> log_sum_rows{log_sums.data(), tokens, query_heads, query_heads};
     const std::vector<KvScoring> scorings(spans.size(), scoring_at(context));
     const int64_t weight_cols = attention_weight_row_floats(shape_.tokens, shape_.gqa_ratio);
@@ -259,10 +259,10 @@ class ScoredSequence {
     const std::vector<float> residual = step_rows(residual_, kResidual, context, count);
     const std::vector<float> scored =
         shape_.blind && count == 1 ? std::vector<float>(queries.size(), NAN) : queries;
-    std::vector<std::byte> score_scratch(static_cast<size_t>(
-        backend.kv_score_scratch_bytes == nullptr
-            ? 0
-            : backend.kv_score_scratch_bytes(limits, query_heads)));
+    std::vector<std::byte> score_scratch(
+        static_cast<size_t>(backend.kv_score_scratch_bytes == nullptr
+                                ? 0
+                                : backend.kv_score_scratch_bytes(limits, query_heads)));
     backend.kv_score({.queries = {scored.data(), tokens, query_cols(), query_cols()},
                       .log_sums = log_sum_rows,
                       .sequences = spans,

@@ -2,7 +2,7 @@
 #include <iterator>
 
 #include "kernels/check.h"
-#include "kernels/cuda/attention/split_list.h"
+#include "kernels/cuda/attention/task.h"
 #include "kernels/cuda/attention/warp_attention.h"
 #include "kernels/cuda/ops.h"
 
@@ -12,33 +12,6 @@ namespace {
 using namespace simt;
 
 constexpr int32_t kThreads = kWarpsOfBlock * kWarp;
-
-// One launch.
-enum class WorkKind : uint8_t {
-  prompts,  // sequences with several new tokens: a warp computes all splits of a block of pairs
-  whole,    // those with one (decode), likewise
-  own,      // decode, by the list: a warp computes splits of one sequence
-  shared,   // decode, by the list: splits that several sequences read
-};
-struct Work {
-  WorkKind kind = WorkKind::prompts;
-  SplitLists lists = {};        // own, shared
-  int32_t max_splits = 1;       // of a row; own, shared
-  float* partials = nullptr;    // [sequences, query heads, max_splits, partial_floats]; own, shared
-  const KvScoring* scorings = nullptr;  // null: no sequence is scored
-
-  TESSERA_BOTH bool decodes() const { return kind != WorkKind::prompts; }
-  TESSERA_BOTH bool listed() const { return kind == WorkKind::own || kind == WorkKind::shared; }
-};
-
-// (sequence, KV head) of a block, encoded in block_x. Not of listed work.
-struct Place {
-  int32_t sequence;
-  int32_t kv_head;
-};
-TESSERA_DEVICE Place place_of_block(const AttentionArgs& args) {
-  return {block_x() / args.pages.kv_heads, block_x() % args.pages.kv_heads};
-}
 
 // `row`: of the batch.
 TESSERA_DEVICE float* out_of(const AttentionArgs& args, int32_t row, int32_t head) {
@@ -57,20 +30,6 @@ TESSERA_DEVICE float* partials_of(const AttentionArgs& args, const Work& work, i
                                   int32_t head) {
   const int64_t pair = int64_t{sequence} * args.query_heads + head;
   return work.partials + pair * work.max_splits * partial_floats(args.pages.head_dim);
-}
-
-// Returns: row of args.weights that receives the scores of a decoding sequence, or null. `tiles`:
-// tiles of its row.
-TESSERA_DEVICE float* scores_left(const AttentionArgs& args, const Work& work,
-                                  const SequenceSpan& span, Place place, int32_t tiles) {
-  if (work.scorings == nullptr || !has_attention_weight_rows(args, span, place.sequence) ||
-      !work.scorings[place.sequence].includes(span.context)) {
-    return nullptr;
-  }
-  simt::check(tiles * attention_weight_tile_floats(args.query_heads / args.pages.kv_heads) <=
-              args.weights.cols);
-  return args.weights.data +
-         (int64_t{place.sequence} * args.pages.kv_heads + place.kv_head) * args.weights.stride;
 }
 
 template <int kDim, int kProducts, class Rows>
@@ -100,88 +59,6 @@ inline constexpr int kBlocks = kProducts == 1 ? Rows::kBlocks : 3;
 // Shared memory of a multiprocessor of Hopper, and what each block takes of it besides its own.
 inline constexpr int32_t kMultiprocessorBytes = 228 * 1024;
 inline constexpr int32_t kReservedBytes = 1024;
-
-// Writes a task of a listed split. Returns: false if the list has no such item.
-template <int kPairs>
-TESSERA_DEVICE bool find_listed(const AttentionArgs& args, const SequenceSpan* sequences,
-                                const Work& work, int32_t index, WarpTask& task) {
-  const bool shares = work.kind == WorkKind::shared;
-  const SplitCounts& counts = work.lists.counts[args.layer];
-  if (index >= (shares ? counts.shared : counts.own)) {
-    return false;
-  }
-  const SplitItem& item =
-      shares ? work.lists.shared(args.layer, index) : work.lists.own(args.layer, index);
-  const Place place{item.sequences[0], item.kv_head};
-  const SequenceSpan span = sequences[place.sequence];
-  const int32_t heads = args.query_heads / args.pages.kv_heads;
-  const RowTokens row = StepRows{args.pages, args.layer, args.dense.data()}.tokens(
-      span, place.kv_head, 0, span.last_group());
-  simt::check(item.count * heads <= kPairs && item.split < span_count(row.tiles()) &&
-              item.split < work.max_splits);
-  sync_warp();  // the previous task has been read
-  if (lane() == 0) {
-    task.index = index;
-    task.span = span;
-    task.row = row;
-    task.group = span.last_group();
-    task.pairs = item.count * heads;
-    task.first_head = place.kv_head * heads;
-    task.heads = heads;
-    task.split = item.split;
-    task.begin_split(task.split * split_tiles(row.tiles()));
-    task.scores_left = shares ? nullptr : scores_left(args, work, span, place, row.tiles());
-  }
-  if (lane() < item.count * heads) {
-    const int32_t sequence = item.sequences[lane() / heads];
-    task.of[lane()] = {.sequence = sequence,
-                       .row = sequences[sequence].first_row,
-                       .head = place.kv_head * heads + lane() % heads,
-                       .position = sequences[sequence].context};
-  }
-  sync_warp();
-  return true;
-}
-
-// Writes a task of all splits of a block of pairs. Rows of one format are decoded, with all query
-// heads of a KV head in one block. Returns: false if the row has no such block.
-template <int kPairs, class Rows>
-TESSERA_DEVICE bool find_whole(const AttentionArgs& args, const SequenceSpan* sequences,
-                               const Work& work, int32_t index, WarpTask& task) {
-  const Place place = place_of_block(args);
-  const SequenceSpan span = sequences[place.sequence];
-  const int32_t heads = args.query_heads / args.pages.kv_heads;
-  const bool decode = Rows::kOneFormat || work.decodes();
-  const PairBlocks blocks{span.context, span.count, heads, kPairs};
-  if ((span.count == 1) != decode || index >= (Rows::kOneFormat ? 1 : blocks.blocks())) {
-    return false;
-  }
-  const PairBlock block =
-      Rows::kOneFormat ? PairBlock{span.context / kKvGroup, 0, heads} : blocks.block(index);
-  const int32_t first_dense = decode ? 0 : dense_groups_before(sequences, place.sequence);
-  const RowTokens row = StepRows{args.pages, args.layer, args.dense.data()}.tokens(
-      span, place.kv_head, first_dense, block.group);
-  if (lane() == 0) {
-    task.span = span;
-    task.row = row;
-    task.group = block.group;
-    task.pairs = block.pairs;
-    task.first_head = place.kv_head * heads;
-    task.heads = heads;
-    task.split = 0;
-    task.begin_split(0);
-    task.scores_left = decode ? scores_left(args, work, span, place, row.tiles()) : nullptr;
-  }
-  if (lane() < block.pairs) {
-    const int32_t pair = block.first_pair + lane();
-    task.of[lane()] = {.sequence = place.sequence,
-                       .row = span.first_row + pair / heads,
-                       .head = place.kv_head * heads + pair % heads,
-                       .position = span.context + pair / heads};
-  }
-  sync_warp();
-  return true;
-}
 
 // Merges a split into args.out and memory.merged, which hold the splits before it.
 // Requires: all lanes call it.
@@ -236,12 +113,6 @@ TESSERA_DEVICE void finish(const WarpAttention<kDim, kProducts, Rows>& warp,
   }
 }
 
-// Index of the warp's first task: in the list, or of a block of pairs of its row.
-TESSERA_DEVICE int32_t first_index(const Work& work) {
-  const int32_t block = work.listed() ? block_x() : block_y();
-  return block * (threads() / kWarp) + warp();
-}
-
 template <int kDim, int kProducts, class Rows>
 TESSERA_KERNEL(kThreads, (kBlocks<kProducts, Rows>))
 attention_kernel(AttentionArgs args, const SequenceSpan* sequences, Work work) {
@@ -253,7 +124,7 @@ attention_kernel(AttentionArgs args, const SequenceSpan* sequences, Work work) {
              ? find_listed<Warp::kPairs>(args, sequences, work, index, memory.task)
              : find_whole<Warp::kPairs, Rows>(args, sequences, work, index, memory.task)) {
     Warp attention(args, memory);
-    if (lane() < Warp::kPairs) {
+    if (!work.listed() && lane() < Warp::kPairs) {
       memory.merged[lane()] = {Merge{}.maximum, Merge{}.sum};
     }
     // All kinds of work share one call of run(), most of the kernel's code: with two calls,
@@ -273,14 +144,14 @@ attention_kernel(AttentionArgs args, const SequenceSpan* sequences, Work work) {
     if (!work.listed()) {
       return finish(attention, args, memory);
     }
-    index = task.index + grid_x() * (threads() / kWarp);
+    index = task.index + work.warps;
   }
 }
 
 // Merges the splits of a row's pairs, one warp for each pair.
 TESSERA_KERNEL(kThreads)
 merge_kernel(AttentionArgs args, const SequenceSpan* sequences, Work work) {
-  const Place place = place_of_block(args);
+  const RowPlace place = place_of_block(args);
   const SequenceSpan span = sequences[place.sequence];
   const int32_t heads = args.query_heads / args.pages.kv_heads;
   const int32_t pair = block_y() * kWarpsOfBlock + warp();
@@ -347,8 +218,7 @@ LaunchShape shape_of_list(int64_t items, int32_t blocks, Stream stream) {
 }
 
 template <int kDim, int kProducts, class Rows>
-void start(const AttentionArgs& args, const SequenceSpan* sequences, const Work& work,
-           Stream stream) {
+void start(const AttentionArgs& args, const SequenceSpan* sequences, Work work, Stream stream) {
   using Warp = WarpAttention<kDim, kProducts, Rows>;
   static_assert(
       kBlocks<kProducts, Rows> * (block_memory_bytes<typename Warp::Memory, typename Warp::Parts>(
@@ -362,6 +232,7 @@ void start(const AttentionArgs& args, const SequenceSpan* sequences, const Work&
                                     : shape_of_rows(args, work, Warp::kPairs);
   shape.shared_bytes = block_memory_bytes<typename Warp::Memory, typename Warp::Parts>(
       shape.threads / kWarp, any_sparse(args));
+  work.warps = shape.grid_x * (shape.threads / kWarp);
   launch(stream, shape, attention_kernel<kDim, kProducts, Rows>, args, sequences, work);
 }
 
@@ -376,16 +247,16 @@ bool serves(const AttentionArgs& args) {
                      });
 }
 
-// Decode of up to four pairs a KV head: the kernel of the arena's one format, if it is listed here.
-template <int kDim, class... Listed>
+// Decode: the kernel of the arena's one format, if it is listed here.
+template <int kDim, int kProducts, class... Listed>
 void start_decode(const AttentionArgs& args, const SequenceSpan* sequences, const Work& work,
                   Stream stream) {
-  const bool started =
-      args.pages.head_dim == kDim &&
-      ((serves<Listed>(args) && (start<kDim, 1, Listed>(args, sequences, work, stream), true)) ||
-       ...);
+  const bool started = args.pages.head_dim == kDim &&
+                       ((serves<Listed>(args) &&
+                         (start<kDim, kProducts, Listed>(args, sequences, work, stream), true)) ||
+                        ...);
   if (!started) {
-    start<kDim, 1, AnyRows>(args, sequences, work, stream);
+    start<kDim, kProducts, AnyRows>(args, sequences, work, stream);
   }
 }
 
@@ -394,9 +265,11 @@ void start_decode(const AttentionArgs& args, const SequenceSpan* sequences, cons
 template <int kDim>
 void start(const AttentionArgs& args, const SequenceSpan* sequences, const Work& work,
            Stream stream) {
-  if (work.decodes() && work.kind != WorkKind::shared &&
-      args.query_heads / args.pages.kv_heads <= kPairsOfProduct) {
-    start_decode<kDim, F16Rows, K8V4Rows, K4V2Rows, S70Rows>(args, sequences, work, stream);
+  const bool few_pairs = args.query_heads / args.pages.kv_heads <= kPairsOfProduct;
+  if (work.decodes() && work.kind != WorkKind::shared && few_pairs) {
+    start_decode<kDim, 1, F16Rows, K8V4Rows, K4V2Rows, S70Rows>(args, sequences, work, stream);
+  } else if (kDim == 128 && work.kind == WorkKind::shared) {
+    start_decode<128, 2, F16Rows, K8V4Rows, K4V2Rows, S70Rows>(args, sequences, work, stream);
   } else {
     start<kDim, 2, AnyRows>(args, sequences, work, stream);
   }

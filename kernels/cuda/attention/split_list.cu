@@ -1,6 +1,5 @@
-#include "kernels/cuda/attention/split_list.h"
-
 #include "kernels/check.h"
+#include "kernels/cuda/attention/split_list.h"
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/simt/block.h"
 
@@ -88,10 +87,9 @@ class LayerList {
     const int32_t high = pages.rows[at].high - closed * kKvGroup - span.older_dense();
     const int32_t low = pages.rows[at].low;
     const int32_t capacity = pages.layouts[span.tiers.high].capacity;
-    const bool alone =
-        (args_.sliding_window > 0 && span.context >= args_.sliding_window) ||
-        (scorings_ != nullptr && has_attention_weight_rows(args_, span, sequence) &&
-         scorings_[sequence].includes(span.context));
+    const bool alone = (args_.sliding_window > 0 && span.context >= args_.sliding_window) ||
+                       (scorings_ != nullptr && has_attention_weight_rows(args_, span, sequence) &&
+                        scorings_[sequence].includes(span.context));
     return {.sequence = sequence,
             .kv_head = kv_head,
             .page_ids = pages.table(at),
@@ -128,8 +126,7 @@ class LayerList {
   TESSERA_DEVICE static bool equal(const ListedRow& one, const ListedRow& other, int32_t split) {
     const int32_t first = one.first_page(split);
     const int32_t end = one.end_page(split);
-    bool same =
-        one.capacity == other.capacity && one.split_tokens() == other.split_tokens();
+    bool same = one.capacity == other.capacity && one.split_tokens() == other.split_tokens();
     for (int32_t page = first; same && page < end; ++page) {
       same = one.page_ids[page] == other.page_ids[page];
     }

@@ -19,7 +19,7 @@ inline constexpr int32_t kMaxListedRows = 2047;
 struct SplitItem {
   uint16_t kv_head;
   uint16_t split;
-  uint16_t count;                       // sequences that read it
+  uint16_t count;                     // sequences that read it
   uint16_t sequences[kMaxTaskPairs];  // indices in the step's plan
 };
 

@@ -11,8 +11,8 @@ namespace {
 int32_t capacity_of(const SharedShape& shape) {
   int64_t page_bytes = 0;
   for (const KvFormat each : {shape.high, shape.low}) {
-    page_bytes = std::max(
-        page_bytes, KvPageLayout::make(each, shape.head_dim, shape.page_tokens).page_bytes);
+    page_bytes = std::max(page_bytes,
+                          KvPageLayout::make(each, shape.head_dim, shape.page_tokens).page_bytes);
   }
   return KvPageLayout::fit(shape.high, shape.head_dim, page_bytes).capacity;
 }
@@ -161,8 +161,8 @@ TEST_P(SplitListOfAStep, HasEverySplitOfEveryRowOnceAndSharesEqualPagesAlone) {
     for (const SequenceSpan& span : args.sequences) {
       for (int32_t head = 0; head < shape.kv_heads; ++head) {
         const KvRow& row = args.pages.rows[args.pages.row_index(span.slot, kLayer, head)];
-        splits += static_cast<size_t>(cuda::span_count(static_cast<int32_t>(
-            div_ceil(row.high, kKvGroup) + div_ceil(row.low, kKvGroup) + 1)));
+        splits += static_cast<size_t>(cuda::span_count(
+            static_cast<int32_t>(div_ceil(row.high, kKvGroup) + div_ceil(row.low, kKvGroup) + 1)));
       }
     }
     EXPECT_EQ(listed.size(), splits);

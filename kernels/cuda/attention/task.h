@@ -1,0 +1,139 @@
+#pragma once
+
+#include "kernels/cuda/attention/queries.h"
+#include "kernels/cuda/attention/split_list.h"
+#include "kernels/cuda/attention/work.h"
+
+namespace tessera::cuda {
+
+// Work of one launch of attention.
+enum class WorkKind : uint8_t {
+  prompts,  // sequences with several new tokens: a warp computes all splits of a block of pairs
+  whole,    // those with one (decode), likewise
+  own,      // decode, by the list: a warp computes splits of one sequence
+  shared,   // decode, by the list: splits that several sequences read
+};
+struct Work {
+  WorkKind kind = WorkKind::prompts;
+  SplitLists lists = {};        // own, shared
+  int32_t warps = 0;            // of the launch; own, shared
+  int32_t max_splits = 1;       // of a row; own, shared
+  float* partials = nullptr;    // [sequences, query heads, max_splits, partial_floats]; own, shared
+  const KvScoring* scorings = nullptr;  // null: no sequence is scored
+
+  TESSERA_BOTH bool decodes() const { return kind != WorkKind::prompts; }
+  TESSERA_BOTH bool listed() const { return kind == WorkKind::own || kind == WorkKind::shared; }
+};
+
+// (sequence, KV head) of a block, encoded in block_x. Not of listed work.
+struct RowPlace {
+  int32_t sequence;
+  int32_t kv_head;
+};
+TESSERA_DEVICE RowPlace place_of_block(const AttentionArgs& args) {
+  return {simt::block_x() / args.pages.kv_heads, simt::block_x() % args.pages.kv_heads};
+}
+
+// Returns: row of args.weights that receives the scores of a decoding sequence, or null. `tiles`:
+// tiles of its row.
+TESSERA_DEVICE float* scores_left(const AttentionArgs& args, const Work& work,
+                                  const SequenceSpan& span, RowPlace place, int32_t tiles) {
+  if (work.scorings == nullptr || !has_attention_weight_rows(args, span, place.sequence) ||
+      !work.scorings[place.sequence].includes(span.context)) {
+    return nullptr;
+  }
+  simt::check(tiles * attention_weight_tile_floats(args.query_heads / args.pages.kv_heads) <=
+              args.weights.cols);
+  return args.weights.data +
+         (int64_t{place.sequence} * args.pages.kv_heads + place.kv_head) * args.weights.stride;
+}
+
+// Index of the warp's first task: in the list, or of a block of pairs of its row.
+TESSERA_DEVICE int32_t first_index(const Work& work) {
+  const int32_t block = work.listed() ? simt::block_x() : simt::block_y();
+  return block * (simt::threads() / simt::kWarp) + simt::warp();
+}
+
+// Writes a task of a listed split. Returns: false if the list has no such item.
+template <int kPairs>
+TESSERA_DEVICE bool find_listed(const AttentionArgs& args, const SequenceSpan* sequences,
+                                const Work& work, int32_t index, WarpTask& task) {
+  const bool shares = work.kind == WorkKind::shared;
+  const SplitCounts& counts = work.lists.counts[args.layer];
+  if (index >= (shares ? counts.shared : counts.own)) {
+    return false;
+  }
+  const SplitItem& item =
+      shares ? work.lists.shared(args.layer, index) : work.lists.own(args.layer, index);
+  const RowPlace place{item.sequences[0], item.kv_head};
+  const SequenceSpan span = sequences[place.sequence];
+  const int32_t heads = args.query_heads / args.pages.kv_heads;
+  const RowTokens row = StepRows{args.pages, args.layer, args.dense.data()}.tokens(
+      span, place.kv_head, 0, span.last_group());
+  simt::check(item.count * heads <= kPairs && item.split < span_count(row.tiles()) &&
+              item.split < work.max_splits);
+  simt::sync_warp();  // the previous task has been read
+  if (simt::lane() == 0) {
+    task.index = index;
+    task.span = span;
+    task.row = row;
+    task.group = span.last_group();
+    task.pairs = item.count * heads;
+    task.first_head = place.kv_head * heads;
+    task.heads = heads;
+    task.split = item.split;
+    task.begin_split(task.split * split_tiles(row.tiles()));
+    task.scores_left = shares ? nullptr : scores_left(args, work, span, place, row.tiles());
+  }
+  if (simt::lane() < item.count * heads) {
+    const int32_t sequence = item.sequences[simt::lane() / heads];
+    task.of[simt::lane()] = {.sequence = sequence,
+                       .row = sequences[sequence].first_row,
+                       .head = place.kv_head * heads + simt::lane() % heads,
+                       .position = sequences[sequence].context};
+  }
+  simt::sync_warp();
+  return true;
+}
+
+// Writes a task of all splits of a block of pairs. Rows of one format are decoded, with all query
+// heads of a KV head in one block. Returns: false if the row has no such block.
+template <int kPairs, class Rows>
+TESSERA_DEVICE bool find_whole(const AttentionArgs& args, const SequenceSpan* sequences,
+                               const Work& work, int32_t index, WarpTask& task) {
+  const RowPlace place = place_of_block(args);
+  const SequenceSpan span = sequences[place.sequence];
+  const int32_t heads = args.query_heads / args.pages.kv_heads;
+  const bool decode = Rows::kOneFormat || work.decodes();
+  const PairBlocks blocks{span.context, span.count, heads, kPairs};
+  if ((span.count == 1) != decode || index >= (Rows::kOneFormat ? 1 : blocks.blocks())) {
+    return false;
+  }
+  const PairBlock block =
+      Rows::kOneFormat ? PairBlock{span.context / kKvGroup, 0, heads} : blocks.block(index);
+  const int32_t first_dense = decode ? 0 : dense_groups_before(sequences, place.sequence);
+  const RowTokens row = StepRows{args.pages, args.layer, args.dense.data()}.tokens(
+      span, place.kv_head, first_dense, block.group);
+  if (simt::lane() == 0) {
+    task.span = span;
+    task.row = row;
+    task.group = block.group;
+    task.pairs = block.pairs;
+    task.first_head = place.kv_head * heads;
+    task.heads = heads;
+    task.split = 0;
+    task.begin_split(0);
+    task.scores_left = decode ? scores_left(args, work, span, place, row.tiles()) : nullptr;
+  }
+  if (simt::lane() < block.pairs) {
+    const int32_t pair = block.first_pair + simt::lane();
+    task.of[simt::lane()] = {.sequence = place.sequence,
+                       .row = span.first_row + pair / heads,
+                       .head = place.kv_head * heads + pair % heads,
+                       .position = span.context + pair / heads};
+  }
+  simt::sync_warp();
+  return true;
+}
+
+}  // namespace tessera::cuda
