@@ -118,6 +118,7 @@ class AttentionStep {
         weights_(*setup.device,
                  way.scored ? size.sequences * shape.kv_heads * weight_cols() * kFloat : 0),
         dense_(kv_.dense(size.sequences * dense_groups({0, 0, size.count, size.context, {}}))),
+        plan_(*setup.device, plan_bytes(setup)),
         scratch_(*setup.device, scratch_bytes(setup)) {
     for (int32_t i = 0; i < size.sequences; ++i) {
       spans_.push_back({i, i * size.count, size.count, size.context, {}});
@@ -148,8 +149,25 @@ class AttentionStep {
             .log_sums = log_sums(),
             .scorings = scorings_,
             .weights = weights(),
+            .plan = plan_.span(),
             .scratch = scratch_.span(),
             .share_reads = share_reads};
+  }
+
+  // Plans every call of the step, if the backend has an op for it. A model plans once for all
+  // layers, so its time is not part of attention's.
+  void plan(const Backend& backend, bool share_reads, Stream stream) const {
+    if (backend.plan_attention != nullptr) {
+      backend.plan_attention({.sequences = spans_,
+                              .scorings = scorings_,
+                              .weights = weights(),
+                              .pages = kv_.view(),
+                              .query_heads = query_heads(),
+                              .share_reads = share_reads,
+                              .stored = true,
+                              .plan = plan_.span()},
+                             stream);
+    }
   }
 
   // Counts shared pages as read once, also for variants that read them once per sequence.
@@ -188,13 +206,20 @@ class AttentionStep {
     return {weights_.as<float>(), weights_.size() == 0 ? 0 : int64_t{size_.sequences} * kv_heads_,
             weight_cols(), weight_cols()};
   }
+  StepLimits limits() const {
+    return {static_cast<int32_t>(rows()), size_.sequences, size_.context + size_.count, part_ > 1};
+  }
+  int64_t plan_bytes(const Setup& setup) const {
+    const Backend& backend = setup.device->backend(setup.isas[0]);
+    return backend.attention_plan_bytes == nullptr
+               ? 0
+               : backend.attention_plan_bytes(limits(), kv_.view().layers, kv_heads_);
+  }
   int64_t scratch_bytes(const Setup& setup) const {
-    const StepLimits limits{static_cast<int32_t>(rows()), size_.sequences,
-                            size_.context + size_.count, part_ > 1};
     int64_t max = 0;
     for (const std::string_view isa : setup.isas) {
-      max = std::max(max, setup.device->backend(isa).attention_scratch_bytes(limits, query_heads(),
-                                                                             head_dim_));
+      max = std::max(max, setup.device->backend(isa).attention_scratch_bytes(
+                              limits(), query_heads(), head_dim_));
     }
     return max;
   }
@@ -216,6 +241,7 @@ class AttentionStep {
   DeviceArray log_sums_;
   DeviceArray weights_;
   DeviceArray dense_;
+  DeviceArray plan_;
   DeviceArray scratch_;
   std::vector<SequenceSpan> spans_;
   std::vector<KvScoring> scorings_;
@@ -228,6 +254,7 @@ std::vector<Variant> prepare_attention(const AttentionCase& size, const Setup& s
   for (const KvFormatName& kv : setup.kv) {
     for (const Way way : ways(size, kv.format, selects_tiles)) {
       const auto step = std::make_shared<AttentionStep>(size, kv.format, way, setup, shape);
+      step->plan(setup.device->backend(setup.isas[0]), !way.each_alone, setup.device->stream());
       for (const std::string_view isa : setup.isas) {
         const Backend& backend = setup.device->backend(isa);
         variants.push_back({.format = std::string(kv.name) + way.suffix,

@@ -34,6 +34,9 @@ struct AttentionShape {
   int32_t history_high = 0;
   int32_t history_low = 0;
   bool coded_residuals = false;
+  // Limit of a step's sequences, for each that it has. With several, CUDA lists the splits of
+  // sequences with a few new tokens.
+  int32_t room = 8;
 
   int32_t query_heads() const { return kv_heads * gqa_ratio; }
   float scale() const { return 1.0f / std::sqrt(static_cast<float>(head_dim)); }
@@ -413,7 +416,7 @@ class AttentionSequences {
       dense_group += dense_groups(spans[c]);
       done[i] += step[c].count;
     }
-    const StepLimits limits{count, static_cast<int32_t>(step.size()),
+    const StepLimits limits{count, shape_.room * static_cast<int32_t>(step.size()),
                             shape_.context + *std::max_element(lengths_.begin(), lengths_.end())};
     std::vector<float> out(static_cast<size_t>(count * query_cols()), NAN);
     std::vector<float> log_sums(static_cast<size_t>(count * shape_.query_heads()), NAN);

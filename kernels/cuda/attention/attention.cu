@@ -25,10 +25,10 @@ TESSERA_DEVICE void put_log_sum(const AttentionArgs& args, int32_t row, int32_t 
   }
 }
 
-// Partial softmax of a sequence's query head over split 0; those of later splits follow.
-TESSERA_DEVICE float* partials_of(const AttentionArgs& args, const Work& work, int32_t sequence,
+// Partial softmax of a listed query's head over split 0; those of later splits follow.
+TESSERA_DEVICE float* partials_of(const AttentionArgs& args, const Work& work, int32_t query,
                                   int32_t head) {
-  const int64_t pair = int64_t{sequence} * args.query_heads + head;
+  const int64_t pair = int64_t{query} * args.query_heads + head;
   return work.partials + pair * work.max_splits * partial_floats(args.pages.head_dim);
 }
 
@@ -41,7 +41,7 @@ TESSERA_DEVICE void put_partials(const WarpAttention<kDim, kProducts, Rows>& war
     if (pair >= task.pairs) {
       continue;
     }
-    float* to = partials_of(args, work, task.of[pair].sequence, task.of[pair].head) +
+    float* to = partials_of(args, work, task.of[pair].query, task.of[pair].head) +
                 task.split * partial_floats(args.pages.head_dim);
     warp.each_value(product, [&](int32_t channel, float value) { to[channel] = value; });
     if (lane() < 4) {
@@ -151,20 +151,23 @@ attention_kernel(AttentionArgs args, const SequenceSpan* sequences, Work work) {
 // Merges the splits of a row's pairs, one warp for each pair.
 TESSERA_KERNEL(kThreads)
 merge_kernel(AttentionArgs args, const SequenceSpan* sequences, Work work) {
-  const RowPlace place = place_of_block(args);
-  const SequenceSpan span = sequences[place.sequence];
+  const int32_t query = block_x() / args.pages.kv_heads;
+  const int32_t kv_head = block_x() % args.pages.kv_heads;
+  const int32_t token = query % work.tokens;
+  const SequenceSpan span = sequences[query / work.tokens];
   const int32_t heads = args.query_heads / args.pages.kv_heads;
   const int32_t pair = block_y() * kWarpsOfBlock + warp();
-  if (span.count != 1 || pair >= heads) {
+  if (!work.serves(span) || token >= span.count || pair >= heads) {
     return;
   }
+  // Where the row's own group is read from does not matter here.
   const RowTokens row = StepRows{args.pages, args.layer, args.dense.data()}.tokens(
-      span, place.kv_head, 0, span.last_group());
+      span, kv_head, 0, (span.context + token) / kKvGroup);
   const int32_t splits = span_count(row.tiles());
   const int32_t head_dim = args.pages.head_dim;
-  const int32_t head = place.kv_head * heads + pair;
-  const float* partials = partials_of(args, work, place.sequence, head);
-  float* out = out_of(args, span.first_row, head);
+  const int32_t head = kv_head * heads + pair;
+  const float* partials = partials_of(args, work, query, head);
+  float* out = out_of(args, span.first_row + token, head);
   for (int32_t first = 0; first < head_dim; first += kWarp) {
     const int32_t channel = first + lane();
     Merge merge;
@@ -182,7 +185,7 @@ merge_kernel(AttentionArgs args, const SequenceSpan* sequences, Work work) {
       out[channel] = value / merge.sum;
     }
     if (first == 0 && lane() == 0) {
-      put_log_sum(args, span.first_row, head, merge.log_sum());
+      put_log_sum(args, span.first_row + token, head, merge.log_sum());
     }
   }
 }
@@ -200,7 +203,7 @@ LaunchShape shape_of_rows(const AttentionArgs& args, const Work& work, int32_t p
   const int32_t heads = args.query_heads / args.pages.kv_heads;
   int32_t max_blocks = 0;
   for (const SequenceSpan& span : args.sequences) {
-    if ((span.count == 1) == work.decodes()) {
+    if (work.serves(span)) {
       const int32_t blocks = PairBlocks{span.context, span.count, heads, pairs}.blocks();
       max_blocks = blocks > max_blocks ? blocks : max_blocks;
     }
@@ -261,12 +264,12 @@ void start_decode(const AttentionArgs& args, const SequenceSpan* sequences, cons
 }
 
 // One product for each four pairs: two products for prompts, for a gqa_ratio of more than 4, and
-// for several sequences.
+// for several query tokens.
 template <int kDim>
 void start(const AttentionArgs& args, const SequenceSpan* sequences, const Work& work,
            Stream stream) {
   const bool few_pairs = args.query_heads / args.pages.kv_heads <= kPairsOfProduct;
-  if (work.decodes() && work.kind != WorkKind::shared && few_pairs) {
+  if (few_pairs && (work.kind == WorkKind::own || work.kind == WorkKind::whole)) {
     start_decode<kDim, 1, F16Rows, K8V4Rows, K4V2Rows, S70Rows>(args, sequences, work, stream);
   } else if (kDim == 128 && work.kind == WorkKind::shared) {
     start_decode<128, 2, F16Rows, K8V4Rows, K4V2Rows, S70Rows>(args, sequences, work, stream);
@@ -316,28 +319,29 @@ int64_t attention_scratch_bytes(const StepLimits& limits, int32_t query_heads, i
          int64_t{sizeof(float)};
 }
 
-// Starts decode by the lists that plan_attention made, then merges the splits.
+// Computes attention by the lists that plan_attention made, then merges the splits.
 void start_listed(const AttentionArgs& args, const SequenceSpan* sequences, const ListShape& shape,
                   Work work, Stream stream) {
   const KvPagesView& pages = args.pages;
   const int32_t heads = args.query_heads / pages.kv_heads;
   TESSERA_CHECK(shape.bytes(pages.layers) <= std::ssize(args.plan),
                 "attention: no plan, or a plan of another step");
-  TESSERA_CHECK(int64_t{shape.rows} * heads * shape.splits * partial_floats(pages.head_dim) *
+  TESSERA_CHECK(shape.rows() * heads * shape.splits * partial_floats(pages.head_dim) *
                         int64_t{sizeof(float)} <=
                     std::ssize(args.scratch),
                 "attention: scratch is too small");
   work.lists = shape.in(args.plan, pages.layers);
   work.max_splits = shape.splits;
+  work.tokens = shape.tokens;
   work.partials = reinterpret_cast<float*>(args.scratch.data());
   work.kind = WorkKind::own;
   start(args, sequences, work, stream);
-  if (args.share_reads && args.sequences.size() > 1 && sequences_of_item(heads) > 1) {
+  if (args.share_reads && shape.sequences * shape.tokens > 1 && queries_of_item(heads) > 1) {
     work.kind = WorkKind::shared;
     start(args, sequences, work, stream);
   }
   launch(stream,
-         {.grid_x = shape.rows,
+         {.grid_x = static_cast<int32_t>(shape.rows()),
           .grid_y = static_cast<int32_t>(div_ceil(heads, kWarpsOfBlock)),
           .threads = kThreads},
          merge_kernel, args, sequences, work);
@@ -345,21 +349,22 @@ void start_listed(const AttentionArgs& args, const SequenceSpan* sequences, cons
 
 void attention(const AttentionArgs& args, Stream stream) {
   check_args(args);
-  const auto decodes = [](const SequenceSpan& span) { return span.count == 1; };
-  const auto prompts = [](const SequenceSpan& span) { return span.count > 1; };
   const SequenceSpan* sequences = mirror(args.sequences, stream);
-  if (std::ranges::any_of(args.sequences, decodes)) {
-    const Work work{.kind = WorkKind::whole,
-                    .scorings = args.scorings.empty() ? nullptr : mirror(args.scorings, stream)};
-    const ListShape shape = ListShape::of(args.sequences, args.pages.kv_heads);
-    if (shape.splits > 0) {
-      start_listed(args, sequences, shape, work, stream);
-    } else {
-      start(args, sequences, work, stream);
-    }
+  const ListShape shape = ListShape::of(args.sequences, args.pages, std::ssize(args.plan));
+  const Work whole{.kind = WorkKind::whole,
+                   .scorings = args.scorings.empty() ? nullptr : mirror(args.scorings, stream)};
+  const Work prompts{.kind = WorkKind::prompts, .tokens = shape.tokens};
+  const auto any = [&](const Work& work) {
+    return std::ranges::any_of(args.sequences,
+                               [&](const SequenceSpan& span) { return work.serves(span); });
+  };
+  if (shape.splits > 0) {
+    start_listed(args, sequences, shape, whole, stream);
+  } else if (any(whole)) {
+    start(args, sequences, whole, stream);
   }
-  if (std::ranges::any_of(args.sequences, prompts)) {
-    start(args, sequences, {.kind = WorkKind::prompts}, stream);
+  if (any(prompts)) {
+    start(args, sequences, prompts, stream);
   }
 }
 

@@ -40,8 +40,8 @@ TESSERA_DEVICE int32_t high_byte(int32_t code) {
 
 // A pair of a warp's task.
 struct TaskPair {
-  int32_t sequence;
-  int32_t row;  // of the batch
+  int32_t query;  // of SplitItem; not set outside of a list
+  int32_t row;    // of the batch
   int32_t head;
   int32_t position;
 };
@@ -50,7 +50,7 @@ struct TaskPair {
 // registers are scarce.
 struct WarpTask {
   int32_t index;  // in the list of splits; not set for a task outside of it
-  // Of the first pair. Pairs of several sequences see the tiles of the split alike.
+  // Of the first pair. Pairs of several query tokens of a list see the tiles of the split alike.
   SequenceSpan span;
   RowTokens row;
   TaskPair of[kMaxTaskPairs];

@@ -17,9 +17,8 @@ struct ListMemory {
   int32_t leaders[kMaxListedRows];  // first row that has the same split; kNothing: there is none
 };
 
-// A row of the step in one layer, as its one query will read it.
+// A row of the step in one layer, as its query token will read it.
 struct ListedRow {
-  int32_t sequence;
   int32_t kv_head;
   const int32_t* page_ids;
   int32_t high_pages;  // full pages of the high tier; 0: the row shares nothing
@@ -45,8 +44,14 @@ struct ListedRow {
 class LayerList {
  public:
   TESSERA_DEVICE LayerList(const PlanAttentionArgs& args, const SequenceSpan* sequences,
-                           const KvScoring* scorings, const SplitLists& lists, int32_t rows)
-      : args_(args), sequences_(sequences), scorings_(scorings), lists_(lists), rows_(rows) {}
+                           const KvScoring* scorings, const SplitLists& lists,
+                           const ListShape& shape)
+      : args_(args),
+        sequences_(sequences),
+        scorings_(scorings),
+        lists_(lists),
+        tokens_(shape.tokens),
+        rows_(static_cast<int32_t>(shape.rows())) {}
 
   TESSERA_DEVICE void make() {
     int32_t split = 0;
@@ -71,27 +76,30 @@ class LayerList {
 
  private:
   TESSERA_DEVICE int32_t fitting() const {
-    return sequences_of_item(args_.query_heads / args_.pages.kv_heads);
+    return queries_of_item(args_.query_heads / args_.pages.kv_heads);
   }
 
   TESSERA_DEVICE ListedRow row(int32_t index) const {
     const KvPagesView& pages = args_.pages;
-    const int32_t sequence = index / pages.kv_heads;
+    const int32_t query = index / pages.kv_heads;
+    const int32_t sequence = query / tokens_;
     const SequenceSpan& span = sequences_[sequence];
-    if (span.count != 1) {
+    if (span.count > tokens_ || query % tokens_ >= span.count) {
       return {};
     }
     const int32_t kv_head = index % pages.kv_heads;
+    const int32_t position = span.context + query % tokens_;
     const int64_t at = pages.row_index(span.slot, block_x(), kv_head);
-    const int32_t closed = args_.stored ? span.closed_after() - span.last_group() : 0;
-    const int32_t high = pages.rows[at].high - closed * kKvGroup - span.older_dense();
+    // Groups that are stored now, of those that the step's first token and later ones close.
+    const int32_t closed = args_.stored ? span.closed_after() : span.closed_before();
+    const int32_t high =
+        pages.rows[at].high - (closed - position / kKvGroup) * kKvGroup - span.older_dense();
     const int32_t low = pages.rows[at].low;
-    const int32_t capacity = pages.layouts[span.tiers.high].capacity;
-    const bool alone = (args_.sliding_window > 0 && span.context >= args_.sliding_window) ||
+    const bool alone = (args_.sliding_window > 0 && position >= args_.sliding_window) ||
                        (scorings_ != nullptr && has_attention_weight_rows(args_, span, sequence) &&
                         scorings_[sequence].includes(span.context));
-    return {.sequence = sequence,
-            .kv_head = kv_head,
+    const int32_t capacity = pages.layouts[span.tiers.high].capacity;
+    return {.kv_head = kv_head,
             .page_ids = pages.table(at),
             .high_pages = alone ? 0 : high / capacity,
             .capacity = capacity,
@@ -194,7 +202,7 @@ class LayerList {
     return {.kv_head = static_cast<uint16_t>(index % heads),
             .split = static_cast<uint16_t>(split),
             .count = 1,
-            .sequences = {static_cast<uint16_t>(index / heads)}};
+            .queries = {static_cast<uint16_t>(index / heads)}};
   }
   TESSERA_DEVICE SplitItem& own_item(int32_t at) const {
     return lists_.items[block_x() * lists_.layer_items + at];
@@ -209,7 +217,7 @@ class LayerList {
     SplitItem made = item(index, split);
     for (int32_t i = index + args_.pages.kv_heads; made.count < count; i += args_.pages.kv_heads) {
       if (memory.leaders[i] == memory.leaders[index]) {
-        made.sequences[made.count++] = static_cast<uint16_t>(i / args_.pages.kv_heads);
+        made.queries[made.count++] = static_cast<uint16_t>(i / args_.pages.kv_heads);
       }
     }
     own_item(static_cast<int32_t>(lists_.layer_items) - 1 - at) = made;
@@ -219,6 +227,7 @@ class LayerList {
   const SequenceSpan* sequences_;
   const KvScoring* scorings_;
   const SplitLists& lists_;
+  int32_t tokens_;
   int32_t rows_;
   SplitCounts counts_ = {0, 0};
 };
@@ -226,34 +235,34 @@ class LayerList {
 // A block makes the list of one layer.
 TESSERA_KERNEL(kMaxThreads)
 list_kernel(PlanAttentionArgs args, const SequenceSpan* sequences, const KvScoring* scorings,
-            SplitLists lists, int32_t rows) {
-  LayerList(args, sequences, scorings, lists, rows).make();
+            SplitLists lists, ListShape shape) {
+  LayerList(args, sequences, scorings, lists, shape).make();
 }
 
 }  // namespace
 
 int64_t attention_plan_bytes(const StepLimits& limits, int32_t layers, int32_t kv_heads) {
-  const int64_t rows = int64_t{limits.sequences} * kv_heads;
-  return ListShape{static_cast<int32_t>(rows < kMaxListedRows ? rows : kMaxListedRows),
-                   max_splits(limits.context)}
-      .bytes(layers);
+  const ListShape largest{.sequences = std::min(limits.sequences, kMaxListedRows / kv_heads),
+                          .kv_heads = kv_heads,
+                          .splits = max_splits(limits.context)};
+  return largest.bytes(layers);
 }
 
 void plan_attention(const PlanAttentionArgs& args, Stream stream) {
   const KvPagesView& pages = args.pages;
-  const ListShape shape = ListShape::of(args.sequences, pages.kv_heads);
+  const ListShape shape = ListShape::of(args.sequences, pages, std::ssize(args.plan));
   if (shape.splits == 0) {
     return;
   }
   TESSERA_CHECK(shape.bytes(pages.layers) <= std::ssize(args.plan), "attention: too small a plan");
-  const auto threads = static_cast<int32_t>(round_up(shape.rows, kWarp));
+  const int64_t threads = std::min(round_up(shape.rows(), kWarp), int64_t{kMaxThreads});
   launch(stream,
          {.grid_x = pages.layers,
-          .threads = threads < kMaxThreads ? threads : kMaxThreads,
+          .threads = static_cast<int32_t>(threads),
           .shared_bytes = sizeof(ListMemory)},
          list_kernel, args, mirror(args.sequences, stream),
          args.scorings.empty() ? nullptr : mirror(args.scorings, stream),
-         shape.in(args.plan, pages.layers), shape.rows);
+         shape.in(args.plan, pages.layers), shape);
 }
 
 }  // namespace tessera::cuda

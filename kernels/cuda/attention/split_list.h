@@ -7,24 +7,27 @@
 
 namespace tessera::cuda {
 
-// Lists of the splits that a step's decoding sequences read, one list for each layer. plan_attention
-// writes them before the layers run, so that no warp of attention starts without work. An item is
-// one split of one row, or one split that several rows begin with: the same pages at the same
-// place. Hydragen and ChunkAttention also read a shared prefix once for its sequences.
+// Lists of the splits that a step's short sequences read: those with one new token (decode) or a
+// few. There is one list for each layer. plan_attention writes them before the layers run, so that
+// no warp of attention starts without work. An item is one split of one query token, or a split
+// that several query tokens read from the same pages. These are tokens of one sequence, or of
+// sequences with a common prefix. Hydragen and ChunkAttention also read a shared prefix once.
 
-// Largest number of rows, i.e. (sequence, KV head), of a list. With more rows the GPU is busy
+// Largest number of new tokens of a listed sequence.
+inline constexpr int32_t kMaxListedTokens = 8;
+// Largest number of rows, i.e. (query token, KV head), of a list. With more rows the GPU is busy
 // anyway: one warp computes all splits of a row, and nothing is listed.
 inline constexpr int32_t kMaxListedRows = 2047;
 
 struct SplitItem {
   uint16_t kv_head;
   uint16_t split;
-  uint16_t count;                     // sequences that read it
-  uint16_t sequences[kMaxTaskPairs];  // indices in the step's plan
+  uint16_t count;                   // query tokens that read it
+  uint16_t queries[kMaxTaskPairs];  // sequence * ListShape::tokens + token of the sequence
 };
 
 struct SplitCounts {
-  int32_t own;     // items of one sequence
+  int32_t own;     // items of one query token
   int32_t shared;  // items of several
 };
 
@@ -52,20 +55,33 @@ constexpr int32_t max_splits(int32_t tokens) {
 
 // Shape of a step's lists, for host code: attention computes the one that plan_attention had.
 struct ListShape {
-  int32_t rows = 0;
+  int32_t sequences = 0;
+  int32_t tokens = 1;  // sequences with more new tokens are not listed
+  int32_t kv_heads = 0;
   int32_t splits = 0;  // of a row, at most; 0: the step lists nothing
 
-  static ListShape of(std::span<const SequenceSpan> sequences, int32_t kv_heads) {
-    int32_t longest = 0;
-    for (const SequenceSpan& span : sequences) {
-      longest = span.count == 1 ? std::max(longest, span.context + 1) : longest;
-    }
-    const int64_t rows = std::ssize(sequences) * kv_heads;
-    const int32_t splits = longest > 0 ? max_splits(longest) : 0;
-    return rows <= kMaxListedRows && splits > 1 ? ListShape{static_cast<int32_t>(rows), splits}
-                                                : ListShape{};
+  // Sequences of several tokens are listed if the step's list fits into `bytes`, for `layers`.
+  static ListShape of(std::span<const SequenceSpan> sequences, const KvPagesView& pages,
+                      int64_t bytes) {
+    const auto with = [&](int32_t tokens) {
+      ListShape shape{static_cast<int32_t>(sequences.size()), 1, pages.kv_heads, 0};
+      int32_t longest = 0;
+      for (const SequenceSpan& span : sequences) {
+        if (span.count > 0 && span.count <= tokens) {
+          longest = std::max(longest, span.context + span.count);
+          shape.tokens = std::max(shape.tokens, span.count);
+        }
+      }
+      const int32_t splits = longest > 0 ? max_splits(longest) : 0;
+      shape.splits = splits > 1 && shape.rows() <= kMaxListedRows ? splits : 0;
+      return shape;
+    };
+    const ListShape several = with(kMaxListedTokens);
+    return several.splits > 0 && several.bytes(pages.layers) <= bytes ? several : with(1);
   }
-  int64_t items() const { return int64_t{rows} * splits; }
+
+  TESSERA_BOTH int64_t rows() const { return int64_t{sequences} * tokens * kv_heads; }
+  int64_t items() const { return rows() * splits; }
   int64_t bytes(int32_t layers) const {
     return layers * (int64_t{sizeof(SplitCounts)} + items() * int64_t{sizeof(SplitItem)});
   }
@@ -75,8 +91,8 @@ struct ListShape {
   }
 };
 
-// Returns: number of sequences that one item can have; less than 2: nothing is shared.
-constexpr int32_t sequences_of_item(int32_t gqa_ratio) {
+// Returns: number of query tokens that one item can have; less than 2: nothing is shared.
+constexpr int32_t queries_of_item(int32_t gqa_ratio) {
   return kMaxTaskPairs / gqa_ratio;
 }
 

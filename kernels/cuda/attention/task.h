@@ -8,20 +8,25 @@ namespace tessera::cuda {
 
 // Work of one launch of attention.
 enum class WorkKind : uint8_t {
-  prompts,  // sequences with several new tokens: a warp computes all splits of a block of pairs
-  whole,    // those with one (decode), likewise
-  own,      // decode, by the list: a warp computes splits of one sequence
-  shared,   // decode, by the list: splits that several sequences read
+  prompts,  // sequences that are not listed: a warp computes all splits of a block of pairs
+  whole,    // sequences with one new token, likewise
+  own,      // by the list: splits that one query token reads
+  shared,   // by the list: splits that several query tokens read
 };
 struct Work {
   WorkKind kind = WorkKind::prompts;
-  SplitLists lists = {};        // own, shared
-  int32_t warps = 0;            // of the launch; own, shared
-  int32_t max_splits = 1;       // of a row; own, shared
-  float* partials = nullptr;    // [sequences, query heads, max_splits, partial_floats]; own, shared
+  SplitLists lists = {};   // own, shared
+  int32_t warps = 0;       // of the launch; own, shared
+  int32_t max_splits = 1;  // of a row; own, shared
+  int32_t tokens = 1;      // sequences with at most this number of new tokens are no prompts
+  // [sequences * tokens, query heads, max_splits, partial_floats]; own, shared
+  float* partials = nullptr;
   const KvScoring* scorings = nullptr;  // null: no sequence is scored
 
-  TESSERA_BOTH bool decodes() const { return kind != WorkKind::prompts; }
+  // Returns: true if the launch is for such a sequence.
+  TESSERA_BOTH bool serves(const SequenceSpan& span) const {
+    return span.count > 0 && (span.count > tokens) == (kind == WorkKind::prompts);
+  }
   TESSERA_BOTH bool listed() const { return kind == WorkKind::own || kind == WorkKind::shared; }
 };
 
@@ -65,11 +70,13 @@ TESSERA_DEVICE bool find_listed(const AttentionArgs& args, const SequenceSpan* s
   }
   const SplitItem& item =
       shares ? work.lists.shared(args.layer, index) : work.lists.own(args.layer, index);
-  const RowPlace place{item.sequences[0], item.kv_head};
+  const RowPlace place{item.queries[0] / work.tokens, item.kv_head};
   const SequenceSpan span = sequences[place.sequence];
   const int32_t heads = args.query_heads / args.pages.kv_heads;
+  const int32_t group = (span.context + item.queries[0] % work.tokens) / kKvGroup;
+  const int32_t first_dense = span.count > 1 ? dense_groups_before(sequences, place.sequence) : 0;
   const RowTokens row = StepRows{args.pages, args.layer, args.dense.data()}.tokens(
-      span, place.kv_head, 0, span.last_group());
+      span, place.kv_head, first_dense, group);
   simt::check(item.count * heads <= kPairs && item.split < span_count(row.tiles()) &&
               item.split < work.max_splits);
   simt::sync_warp();  // the previous task has been read
@@ -77,7 +84,7 @@ TESSERA_DEVICE bool find_listed(const AttentionArgs& args, const SequenceSpan* s
     task.index = index;
     task.span = span;
     task.row = row;
-    task.group = span.last_group();
+    task.group = group;
     task.pairs = item.count * heads;
     task.first_head = place.kv_head * heads;
     task.heads = heads;
@@ -86,11 +93,12 @@ TESSERA_DEVICE bool find_listed(const AttentionArgs& args, const SequenceSpan* s
     task.scores_left = shares ? nullptr : scores_left(args, work, span, place, row.tiles());
   }
   if (simt::lane() < item.count * heads) {
-    const int32_t sequence = item.sequences[simt::lane() / heads];
-    task.of[simt::lane()] = {.sequence = sequence,
-                       .row = sequences[sequence].first_row,
-                       .head = place.kv_head * heads + simt::lane() % heads,
-                       .position = sequences[sequence].context};
+    const int32_t query = item.queries[simt::lane() / heads];
+    const SequenceSpan& own = sequences[query / work.tokens];
+    task.of[simt::lane()] = {.query = query,
+                             .row = own.first_row + query % work.tokens,
+                             .head = place.kv_head * heads + simt::lane() % heads,
+                             .position = own.context + query % work.tokens};
   }
   simt::sync_warp();
   return true;
@@ -104,9 +112,9 @@ TESSERA_DEVICE bool find_whole(const AttentionArgs& args, const SequenceSpan* se
   const RowPlace place = place_of_block(args);
   const SequenceSpan span = sequences[place.sequence];
   const int32_t heads = args.query_heads / args.pages.kv_heads;
-  const bool decode = Rows::kOneFormat || work.decodes();
+  const bool decode = Rows::kOneFormat || work.kind == WorkKind::whole;
   const PairBlocks blocks{span.context, span.count, heads, kPairs};
-  if ((span.count == 1) != decode || index >= (Rows::kOneFormat ? 1 : blocks.blocks())) {
+  if (!work.serves(span) || index >= (Rows::kOneFormat ? 1 : blocks.blocks())) {
     return false;
   }
   const PairBlock block =
@@ -127,10 +135,10 @@ TESSERA_DEVICE bool find_whole(const AttentionArgs& args, const SequenceSpan* se
   }
   if (simt::lane() < block.pairs) {
     const int32_t pair = block.first_pair + simt::lane();
-    task.of[simt::lane()] = {.sequence = place.sequence,
-                       .row = span.first_row + pair / heads,
-                       .head = place.kv_head * heads + pair % heads,
-                       .position = span.context + pair / heads};
+    task.of[simt::lane()] = {.query = 0,
+                             .row = span.first_row + pair / heads,
+                             .head = place.kv_head * heads + pair % heads,
+                             .position = span.context + pair / heads};
   }
   simt::sync_warp();
   return true;

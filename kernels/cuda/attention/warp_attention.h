@@ -92,7 +92,7 @@ class WarpAttention {
            int64_t{task_.of[pair].head} * head_dim();
   }
   TESSERA_DEVICE int32_t position(int32_t pair) const {
-    return Rows::kOneFormat ? task_.span.context : task_.of[pair].position;
+    return task_.of[Rows::kOneFormat ? 0 : pair].position;
   }
   TESSERA_DEVICE int32_t first_visible(int32_t pair) const {
     const int32_t first = position(pair) + 1 - args_.sliding_window;

@@ -197,15 +197,15 @@ TEST_P(CudaAttention, HasTheSameBitsInTheKernelOfItsFormat) {
   }
 }
 
-// Launches of many warps have blocks of four warps, those of few have blocks of one.
+// Lists of many items have blocks of four warps, those of few have blocks of one.
 TEST_P(CudaAttention, HasTheSameBitsInBlocksOfOneWarpAndOfFour) {
   AttentionShape shape = uniform(kKvS70);
   shape.head_dim = 64;
   shape.kv_heads = 8;
   shape.gqa_ratio = 1;
-  shape.context = 192;
+  shape.context = 640;
   shape.history_high = 20;
-  constexpr int32_t kSequences = 131;  // times 8 heads: above kFewWarps of attention/work.h
+  constexpr int32_t kSequences = 140;  // times 8 heads: above kFewWarps on 132 multiprocessors
   const AttentionSequences sequences(shape, std::vector<int32_t>(kSequences, 1), 25);
   Steps one_by_one;
   for (int32_t i = 0; i < kSequences; ++i) {
@@ -213,6 +213,33 @@ TEST_P(CudaAttention, HasTheSameBitsInBlocksOfOneWarpAndOfFour) {
   }
   expect_same_bits(sequences.run(GetParam(), sequences.all_at_once()),
                    sequences.run(GetParam(), one_by_one));
+}
+
+// Up to 8 new tokens of a sequence are listed like decode, if the list has room. The second step
+// crosses a group; the third has sequences of one token, of several, and a prompt.
+TEST_P(CudaAttention, HasTheSameBitsForAFewTokensInAListAsInAPrompt) {
+  uint32_t seed = 60;
+  for (const KvFormat format : {kKvF32, kKvF16, kKvK4V2, kKvS70}) {
+    for (const int32_t gqa_ratio : {1, 4, 5}) {
+      SCOPED_TRACE(testing::Message() << "seed " << seed);
+      AttentionShape shape = uniform(format);
+      shape.head_dim = gqa_ratio == 4 ? 128 : 64;
+      shape.kv_heads = gqa_ratio == 1 ? 2 : 1;
+      shape.gqa_ratio = gqa_ratio;
+      shape.context = 640;
+      shape.history_high = 640;
+      const std::vector<int32_t> lengths{69, 72, 90};
+      const Steps steps{{{0, 60}, {1, 60}, {2, 60}},
+                        {{0, 8}, {1, 5}, {2, 7}},
+                        {{0, 1}, {1, 7}, {2, 23}}};
+      const AttentionSequences listed(shape, lengths, seed);
+      const Attended whole = listed.run(GetParam(), listed.all_at_once());
+      expect_same_bits(whole, listed.run(GetParam(), steps));
+      shape.room = 1;
+      const AttentionSequences prompts(shape, lengths, seed++);
+      expect_same_bits(whole, prompts.run(GetParam(), steps));
+    }
+  }
 }
 
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(CudaAttention);

@@ -3,6 +3,7 @@
 #include <set>
 
 #include "kernels/cuda/attention/split_list.h"
+#include "kernels/cuda/backend.h"
 #include "tests/kernels/shared_sequences.h"
 
 namespace tessera {
@@ -89,7 +90,8 @@ class SplitListOfAStep : public testing::TestWithParam<Device> {
     const auto count = static_cast<int32_t>(args.sequences.size());
     memory_ = plan_step(GetParam(), {count, count, shape.row_tokens}, args);
     GetParam().wait(GetParam().stream);
-    lists_ = cuda::ListShape::of(args.sequences, shape.kv_heads).in(memory_, args.pages.layers);
+    lists_ = cuda::ListShape::of(args.sequences, args.pages, std::ssize(memory_))
+                 .in(memory_, args.pages.layers);
   }
   int32_t own() const { return lists_.counts[kLayer].own; }
   int32_t shared() const { return lists_.counts[kLayer].shared; }
@@ -141,18 +143,18 @@ TEST_P(SplitListOfAStep, HasEverySplitOfEveryRowOnceAndSharesEqualPagesAlone) {
     std::set<std::tuple<int32_t, int32_t, int32_t>> listed;  // sequence, KV head, split
     for (int32_t i = 0; i < own(); ++i) {
       ASSERT_EQ(own(i).count, 1);
-      ASSERT_TRUE(listed.insert({own(i).sequences[0], own(i).kv_head, own(i).split}).second);
+      ASSERT_TRUE(listed.insert({own(i).queries[0], own(i).kv_head, own(i).split}).second);
     }
     for (int32_t i = 0; i < shared(); ++i) {
       const cuda::SplitItem& item = shared(i);
       ASSERT_GE(item.count, 2);
-      ASSERT_LE(item.count, cuda::sequences_of_item(shape.gqa_ratio));
+      ASSERT_LE(item.count, cuda::queries_of_item(shape.gqa_ratio));
       for (int32_t s = 0; s < item.count; ++s) {
-        ASSERT_TRUE(listed.insert({item.sequences[s], item.kv_head, item.split}).second);
+        ASSERT_TRUE(listed.insert({item.queries[s], item.kv_head, item.split}).second);
         const int32_t end = (item.split + 1) * cuda::kMinSplitTiles * kKvGroup;
         for (int32_t page = 0; page < end / sequences.capacity(); ++page) {
-          ASSERT_EQ(sequences.pages(item.sequences[s], item.kv_head)[page],
-                    sequences.pages(item.sequences[0], item.kv_head)[page]);
+          ASSERT_EQ(sequences.pages(item.queries[s], item.kv_head)[page],
+                    sequences.pages(item.queries[0], item.kv_head)[page]);
         }
       }
     }
@@ -169,17 +171,38 @@ TEST_P(SplitListOfAStep, HasEverySplitOfEveryRowOnceAndSharesEqualPagesAlone) {
   }
 }
 
-TEST(ListShape, ListsNothingForShortContextsForPromptsAndForVeryLargeBatches) {
-  const auto listed = [](int32_t sequences, int32_t count, int32_t context) {
+TEST(ListShape, ListsSequencesOfFewTokensUnlessContextsAreShortOrBatchesVeryLarge) {
+  KvPagesView pages;
+  pages.layers = 4;
+  pages.kv_heads = 8;
+  const auto of = [&](int32_t sequences, int32_t count, int32_t context, int32_t limit) {
     const std::vector<SequenceSpan> spans(static_cast<size_t>(sequences),
                                           {0, 0, count, context, {}});
-    return cuda::ListShape::of(spans, 8).splits > 0;
+    const int64_t bytes =
+        cuda_backend().attention_plan_bytes({limit, limit, 4096}, pages.layers, pages.kv_heads);
+    return cuda::ListShape::of(spans, pages, bytes);
   };
-  EXPECT_TRUE(listed(1, 1, 2000));
-  EXPECT_TRUE(listed(255, 1, 2000));
-  EXPECT_FALSE(listed(256, 1, 2000));
-  EXPECT_FALSE(listed(1, 2, 2000));
-  EXPECT_FALSE(listed(1, 1, 300));
+  EXPECT_EQ(of(1, 1, 2000, 1).splits, 5);
+  EXPECT_EQ(of(255, 1, 2000, 255).rows(), 255 * 8);
+  EXPECT_EQ(of(256, 1, 2000, 256).splits, 0) << "one row too many";
+  EXPECT_EQ(of(1, 1, 300, 1).splits, 0) << "one split a row";
+  EXPECT_EQ(of(2, 8, 4000, 16).tokens, 8);
+  EXPECT_EQ(of(2, 9, 4000, 64).splits, 0) << "prompts";
+  EXPECT_EQ(of(2, 8, 4000, 15).splits, 0) << "no room for 16 query tokens";
+}
+
+TEST(ListShape, ListsDecodeAloneWhereSequencesOfFewTokensHaveNoRoom) {
+  KvPagesView pages;
+  pages.layers = 1;
+  pages.kv_heads = 8;
+  const SequenceSpan spans[] = {{0, 0, 1, 2000, {}}, {1, 1, 4, 2000, {}}};
+  const auto tokens = [&](int32_t limit) {
+    return cuda::ListShape::of(spans, pages,
+                               cuda_backend().attention_plan_bytes({8, limit, 2048}, 1, 8))
+        .tokens;
+  };
+  EXPECT_EQ(tokens(8), 4);
+  EXPECT_EQ(tokens(7), 1);
 }
 
 INSTANTIATE_TEST_SUITE_P(Devices, SplitListOfAStep, testing::ValuesIn(devices_of_this_machine()),
