@@ -230,7 +230,7 @@ void start(const AttentionArgs& args, const SequenceSpan* sequences, Work work, 
           kMultiprocessorBytes,
       "blocks that have registers also have shared memory");
   // An item that is shared has at least two of the rows' splits.
-  const int64_t items = work.lists.layer_items / (work.kind == WorkKind::shared ? 2 : 1);
+  const int64_t items = work.max_items / (work.kind == WorkKind::shared ? 2 : 1);
   LaunchShape shape = work.listed() ? shape_of_list(items, kBlocks<kProducts, Rows>, stream)
                                     : shape_of_rows(args, work, Warp::kPairs);
   shape.shared_bytes = block_memory_bytes<typename Warp::Memory, typename Warp::Parts>(
@@ -330,14 +330,22 @@ void start_listed(const AttentionArgs& args, const SequenceSpan* sequences, cons
                         int64_t{sizeof(float)} <=
                     std::ssize(args.scratch),
                 "attention: scratch is too small");
-  work.lists = shape.in(args.plan, pages.layers);
+  const SplitLists lists = shape.in(args.plan, pages.layers);
+  const SplitCounts& counts = lists.counts[args.layer];  // on the device
+  work.heads = heads;
+  work.max_items = lists.layer_items;
   work.max_splits = shape.splits;
   work.tokens = shape.tokens;
   work.partials = reinterpret_cast<float*>(args.scratch.data());
   work.kind = WorkKind::own;
+  work.count = &counts.own;
+  work.items = lists.own(args.layer, 0);
   start(args, sequences, work, stream);
   if (args.share_reads && shape.sequences * shape.tokens > 1 && queries_of_item(heads) > 1) {
     work.kind = WorkKind::shared;
+    work.count = &counts.shared;
+    work.items = lists.shared(args.layer, 0);
+    work.step = -1;
     start(args, sequences, work, stream);
   }
   launch(stream,

@@ -18,10 +18,10 @@ namespace tessera::cuda {
 // Computes scores[product][i] for token 8 g + i and the lane's pair.
 template <int kDim, int kProducts>
 TESSERA_DEVICE void half_scores(const WarpMemory<kDim, kProducts>& memory, const Tile& tile,
-                                float (&scores)[kProducts][8]) {
+                                int32_t lane, float (&scores)[kProducts][8]) {
   constexpr int32_t kTile = KvPageLayout::kKeyTile;
-  const int32_t g = simt::lane() / 4;
-  const int32_t t = simt::lane() % 4;
+  const int32_t g = lane / 4;
+  const int32_t t = lane % 4;
   const std::byte* keys = memory.places[tile.first_place + g / 2].keys;
   float sums[kProducts][4][4] = {};
   TESSERA_UNROLL_BY(2)
@@ -85,10 +85,10 @@ TESSERA_DEVICE void put_half_weights(WarpMemory<kDim, kProducts>& memory,
 // first(block) + i of Channels.
 template <class Channels, int kDim, int kProducts>
 TESSERA_DEVICE void add_half_values(const WarpMemory<kDim, kProducts>& memory, const Tile& tile,
-                                    const float (&correction)[kProducts],
+                                    int32_t lane, const float (&correction)[kProducts],
                                     float (&out)[kProducts][kDim / 32][4]) {
-  const int32_t g = simt::lane() / 4;
-  const int32_t t = simt::lane() % 4;
+  const int32_t g = lane / 4;
+  const int32_t t = lane % 4;
   const int32_t head_dim = tile.layout.head_dim;
   // Places without a token may hold NaN, which a weight of 0 does not cancel.
   uint32_t seen = 0;  // a bit for each of the lane's 16 tokens

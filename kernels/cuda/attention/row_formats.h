@@ -42,6 +42,15 @@ constexpr bool has_codes() {
   return true;
 }
 
+// Returns: whether a kernel is for pages of f16.
+template <class Rows>
+constexpr bool has_halves() {
+  if constexpr (Rows::kOneFormat) {
+    return Rows::kFormat == kKvF16;
+  }
+  return false;
+}
+
 // Returns: whether a kernel copies tiles of sparse rows (CopiedParts).
 template <class Rows>
 constexpr bool copies_parts() {

@@ -36,7 +36,7 @@ TESSERA_DEVICE void tile_scores(CodeWarpMemory<kDim, kProducts>& memory, const T
     case 2:
       return code_scores<2>(memory, tile, scores);
     case 16:
-      return half_scores(memory, tile, scores);
+      return half_scores(memory, tile, simt::lane(), scores);
     default:
       return float_scores(memory, tile, pairs, scale, query, scores);
   }

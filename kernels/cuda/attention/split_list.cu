@@ -204,12 +204,8 @@ class LayerList {
             .count = 1,
             .queries = {static_cast<uint16_t>(index / heads)}};
   }
-  TESSERA_DEVICE SplitItem& own_item(int32_t at) const {
-    return lists_.items[block_x() * lists_.layer_items + at];
-  }
-
   TESSERA_DEVICE void put_own(int32_t at, int32_t index, int32_t split) const {
-    own_item(at) = item(index, split);
+    *lists_.own(block_x(), at) = item(index, split);
   }
   // Lists the split for `count` rows of a group, from row `index` on.
   TESSERA_DEVICE void put_shared(int32_t at, int32_t index, int32_t split, int32_t count) const {
@@ -220,7 +216,7 @@ class LayerList {
         made.queries[made.count++] = static_cast<uint16_t>(i / args_.pages.kv_heads);
       }
     }
-    own_item(static_cast<int32_t>(lists_.layer_items) - 1 - at) = made;
+    *lists_.shared(block_x(), at) = made;
   }
 
   const PlanAttentionArgs& args_;

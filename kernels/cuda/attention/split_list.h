@@ -38,11 +38,12 @@ struct SplitLists {
   SplitItem* items;     // [layers, layer_items]
   int64_t layer_items;
 
-  TESSERA_BOTH const SplitItem& own(int32_t layer, int32_t index) const {
-    return items[layer * layer_items + index];
+  // Returns: item of a layer.
+  TESSERA_BOTH SplitItem* own(int32_t layer, int64_t index) const {
+    return items + layer * layer_items + index;
   }
-  TESSERA_BOTH const SplitItem& shared(int32_t layer, int32_t index) const {
-    return items[(layer + 1) * layer_items - 1 - index];
+  TESSERA_BOTH SplitItem* shared(int32_t layer, int64_t index) const {
+    return items + (layer + 1) * layer_items - 1 - index;
   }
 };
 

@@ -15,12 +15,17 @@ enum class WorkKind : uint8_t {
 };
 struct Work {
   WorkKind kind = WorkKind::prompts;
-  SplitLists lists = {};   // own, shared
-  int32_t warps = 0;       // of the launch; own, shared
-  int32_t max_splits = 1;  // of a row; own, shared
-  int32_t tokens = 1;      // sequences with at most this number of new tokens are no prompts
-  // [sequences * tokens, query heads, max_splits, partial_floats]; own, shared
-  float* partials = nullptr;
+  // The next eight: own, shared. The host computes addresses, because those that a kernel computes
+  // take registers during every tile.
+  const int32_t* count = nullptr;    // items of the list
+  const SplitItem* items = nullptr;  // item i is items[i * step]
+  int32_t step = 1;
+  int64_t max_items = 0;
+  int32_t heads = 0;          // gqa_ratio
+  int32_t warps = 0;          // of the launch
+  int32_t max_splits = 1;     // of a row
+  float* partials = nullptr;  // [sequences * tokens, query heads, max_splits, partial_floats]
+  int32_t tokens = 1;         // sequences with at most this number of new tokens are no prompts
   const KvScoring* scorings = nullptr;  // null: no sequence is scored
 
   // Returns: true if the launch is for such a sequence.
@@ -63,16 +68,13 @@ TESSERA_DEVICE int32_t first_index(const Work& work) {
 template <int kPairs>
 TESSERA_DEVICE bool find_listed(const AttentionArgs& args, const SequenceSpan* sequences,
                                 const Work& work, int32_t index, WarpTask& task) {
-  const bool shares = work.kind == WorkKind::shared;
-  const SplitCounts& counts = work.lists.counts[args.layer];
-  if (index >= (shares ? counts.shared : counts.own)) {
+  if (index >= *work.count) {
     return false;
   }
-  const SplitItem& item =
-      shares ? work.lists.shared(args.layer, index) : work.lists.own(args.layer, index);
+  const SplitItem& item = work.items[index * work.step];
   const RowPlace place{item.queries[0] / work.tokens, item.kv_head};
   const SequenceSpan span = sequences[place.sequence];
-  const int32_t heads = args.query_heads / args.pages.kv_heads;
+  const int32_t heads = work.heads;
   const int32_t group = (span.context + item.queries[0] % work.tokens) / kKvGroup;
   const int32_t first_dense = span.count > 1 ? dense_groups_before(sequences, place.sequence) : 0;
   const RowTokens row = StepRows{args.pages, args.layer, args.dense.data()}.tokens(
@@ -90,15 +92,17 @@ TESSERA_DEVICE bool find_listed(const AttentionArgs& args, const SequenceSpan* s
     task.heads = heads;
     task.split = item.split;
     task.begin_split(task.split * split_tiles(row.tiles()));
-    task.scores_left = shares ? nullptr : scores_left(args, work, span, place, row.tiles());
+    task.scores_left = scores_left(args, work, span, place, row.tiles());
   }
-  if (simt::lane() < item.count * heads) {
-    const int32_t query = item.queries[simt::lane() / heads];
+  for (int32_t i = 0; i < item.count; ++i) {
+    const int32_t query = item.queries[i];
     const SequenceSpan& own = sequences[query / work.tokens];
-    task.of[simt::lane()] = {.query = query,
-                             .row = own.first_row + query % work.tokens,
-                             .head = place.kv_head * heads + simt::lane() % heads,
-                             .position = own.context + query % work.tokens};
+    if (simt::lane() < heads) {
+      task.of[i * heads + simt::lane()] = {.query = query,
+                                           .row = own.first_row + query % work.tokens,
+                                           .head = place.kv_head * heads + simt::lane(),
+                                           .position = own.context + query % work.tokens};
+    }
   }
   simt::sync_warp();
   return true;

@@ -215,7 +215,7 @@ class WarpAttention {
     if constexpr (kCopied) {
       copied_scores(tile, is_dense, weights);
     } else if constexpr (!has_codes<Rows>()) {
-      half_scores(memory_, tile, weights);
+      half_scores(memory_, tile, lane_of_halves(), weights);
     } else {
       tile_scores(
           memory_, tile, task_.pairs, args_.scale * kLog2E,
@@ -233,6 +233,11 @@ class WarpAttention {
     add_values(tile, weights, correction);
   }
 
+  // Returns: the lane, for half_scores and add_half_values. Where these are the loop over pages, it
+  // is taken anew for each tile: 96 registers do not also hold the numbers that follow from it.
+  TESSERA_DEVICE static int32_t lane_of_halves() {
+    return has_halves<Rows>() ? simt::not_kept(simt::lane()) : simt::lane();
+  }
   TESSERA_DEVICE Parts& parts() const { return warp_parts<Memory, Parts>(); }
 
   // Computes the scores of a tile whose parts are copied. Its values come while scores become
@@ -240,7 +245,7 @@ class WarpAttention {
   TESSERA_DEVICE void copied_scores(const Tile& tile, bool is_dense,
                                     float (&scores)[kProducts][8]) {
     if (is_dense) {
-      return half_scores(memory_, tile, scores);
+      return half_scores(memory_, tile, lane_of_halves(), scores);
     }
     const TilePlace* places = memory_.places + tile.first_place;
     parts().copy({places[0].keys, places[1].keys, places[2].keys, places[3].keys});
@@ -319,7 +324,7 @@ class WarpAttention {
     if (!tile.layout.format.is_codes()) {
       if (tile.layout.format == kKvF16) {
         put_half_weights(memory_, weights);
-        return add_half_values<Channels>(memory_, tile, correction, out_);
+        return add_half_values<Channels>(memory_, tile, lane_of_halves(), correction, out_);
       }
       put_float_weights(memory_, weights);
       return add_float_values(memory_, tile, correction, out_);

@@ -81,6 +81,10 @@ TESSERA_DEVICE int32_t lane() {
 TESSERA_DEVICE int32_t warp() {
   return static_cast<int32_t>(threadIdx.x / 32u);
 }
+TESSERA_DEVICE int32_t not_kept(int32_t x) {
+  asm volatile("" : "+r"(x));
+  return x;
+}
 TESSERA_DEVICE int32_t block_x() {
   return static_cast<int32_t>(blockIdx.x);
 }

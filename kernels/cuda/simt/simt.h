@@ -24,6 +24,8 @@
 //   check(condition)                    stops the kernel; fails only by a bug of this program
 //   assume(condition)                   tells the compiler that the condition holds; only the
 //                                       emulation tests it
+//   not_kept(x)                         x. The compiler computes numbers that follow from it where
+//                                       they are used, and keeps none in a register across a loop.
 //   load_words, store_words             16 bytes at once
 //   load_global, load_global_pair, load_global_word
 //                                       16 (8, 4) bytes of global memory that nothing writes while

@@ -229,9 +229,8 @@ TEST_P(CudaAttention, HasTheSameBitsForAFewTokensInAListAsInAPrompt) {
       shape.context = 640;
       shape.history_high = 640;
       const std::vector<int32_t> lengths{69, 72, 90};
-      const Steps steps{{{0, 60}, {1, 60}, {2, 60}},
-                        {{0, 8}, {1, 5}, {2, 7}},
-                        {{0, 1}, {1, 7}, {2, 23}}};
+      const Steps steps{
+          {{0, 60}, {1, 60}, {2, 60}}, {{0, 8}, {1, 5}, {2, 7}}, {{0, 1}, {1, 7}, {2, 23}}};
       const AttentionSequences listed(shape, lengths, seed);
       const Attended whole = listed.run(GetParam(), listed.all_at_once());
       expect_same_bits(whole, listed.run(GetParam(), steps));

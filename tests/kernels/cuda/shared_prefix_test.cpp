@@ -95,8 +95,8 @@ class SplitListOfAStep : public testing::TestWithParam<Device> {
   }
   int32_t own() const { return lists_.counts[kLayer].own; }
   int32_t shared() const { return lists_.counts[kLayer].shared; }
-  const cuda::SplitItem& own(int32_t i) const { return lists_.own(kLayer, i); }
-  const cuda::SplitItem& shared(int32_t i) const { return lists_.shared(kLayer, i); }
+  const cuda::SplitItem& own(int32_t i) const { return *lists_.own(kLayer, i); }
+  const cuda::SplitItem& shared(int32_t i) const { return *lists_.shared(kLayer, i); }
 
  private:
   std::vector<std::byte> memory_;

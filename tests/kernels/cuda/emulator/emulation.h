@@ -229,6 +229,10 @@ inline void assume(bool condition) {
   TESSERA_CHECK(condition, "an assumption of a kernel does not hold");
 }
 
+inline int32_t not_kept(int32_t x) {
+  return x;
+}
+
 inline Words load_words(const void* from) {
   TESSERA_CHECK(reinterpret_cast<uintptr_t>(from) % sizeof(Words) == 0, "an unaligned load");
   Words words;
