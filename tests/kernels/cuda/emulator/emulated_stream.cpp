@@ -76,6 +76,11 @@ StreamCounts counts() {
   return g_counts;
 }
 
+const DeviceLimits& limits(Stream) {
+  static constexpr DeviceLimits kLimits{.multiprocessors = 132, .cluster = kMaxCluster};
+  return kLimits;
+}
+
 void finish_queued() {
   const Kernels kernels = std::exchange(g_queued, {});
   const DeviceAccess access;

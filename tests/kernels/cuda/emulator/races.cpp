@@ -77,6 +77,9 @@ bool Races::ordered(const Access& before, const Access& now) {
   if (before.scope != now.scope) {
     return true;
   }
+  if (before.cluster == now.cluster && before.cluster_epoch < now.cluster_epoch) {
+    return true;
+  }
   if (before.block != now.block) {
     return false;
   }
@@ -133,7 +136,10 @@ void Races::note(const void* address, size_t bytes, Kind kind, const void* code)
     pages_.clear();
     last_ = nullptr;
   }
-  const Access now{within(place->shared) ? -place->block_run : place->launch,
+  const bool in_shared = std::any_of(place->shared.begin(), place->shared.end(), within);
+  const Access now{in_shared ? -place->cluster_run : place->launch,
+                   place->cluster_run,
+                   place->cluster_epoch,
                    place->block_epoch,
                    place->warp_epoch,
                    code,
