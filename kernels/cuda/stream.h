@@ -42,7 +42,8 @@ class CudaStream {
   // Abilities of the stream's device. Compute capability 9 brought clusters.
   const simt::DeviceLimits& limits() const { return limits_; }
 
-  // Starts a kernel (its address on the host). `args`: addresses of its arguments, which are copied.
+  // Starts a kernel (its address on the host). `args`: addresses of its arguments, which are
+  // copied.
   void launch(const simt::LaunchShape& shape, const void* kernel, void** args);
 
   // Copies a plan (host memory, not owned) to the device.

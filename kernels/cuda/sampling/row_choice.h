@@ -7,8 +7,8 @@
 #include "kernels/cuda/simt/simt.h"
 #include "kernels/sampling.h"
 
-// The choice of a token from a row (steps 4 and 5 of kernels/sampling.h), by one cluster. Each query
-// on a row is one pass of its threads; nothing is sorted or copied.
+// The choice of a token from a row (steps 4 and 5 of kernels/sampling.h), by one cluster. Each
+// query on a row is one pass of its threads; nothing is sorted or copied.
 namespace tessera::cuda {
 
 // Result of a draw in a block without the drawn token.
@@ -41,6 +41,29 @@ struct Cut {
 struct Counted {
   uint64_t above = 0;  // weight or number of the tokens with a key above the cutoff's
   uint64_t ties = 0;   // number of tokens with the cutoff's key
+};
+
+// The rest of the line of kept tokens, and the point on it.
+struct Line {
+  uint64_t tie;   // weight of a token with the cutoff's key
+  uint64_t ties;  // tokens with that key that are kept
+  uint64_t point;
+
+  TESSERA_DEVICE uint64_t width(const Counted& part) const {
+    return part.above + min(part.ties, ties) * tie;
+  }
+  TESSERA_DEVICE void pass(const Counted& part) { ties -= min(part.ties, ties); }
+  // Returns: the first part that contains the point, whose begin is the line's begin from now on.
+  template <class Part>
+  TESSERA_DEVICE int32_t find(Part&& part) {
+    int32_t i = 0;
+    TESSERA_UNROLL_BY(1)
+    for (; point >= width(part(i)); ++i) {
+      point -= width(part(i));
+      pass(part(i));
+    }
+    return i;
+  }
 };
 
 // Shared memory of each block.
@@ -174,52 +197,25 @@ class RowChoice {
   // that contains the point divides its warp's part again.
   // Returns: the drawn token in that block, kElsewhere in the others.
   TESSERA_DEVICE int32_t draw_of(Cut cut) const {
-    const uint64_t tie = cut.key == 0 ? 0 : order_.weight_of_key(cut.key);
-    const auto width = [&](const Counted& part) {
-      return part.above + min(part.ties, cut.ties) * tie;
-    };
-    const auto pass = [&](const Counted& part) { cut.ties -= min(part.ties, cut.ties); };
-    const auto block = [&](int32_t rank) {
-      const uint64_t* of = threads_.of_block(rank);
-      return Counted{of[0], of[1]};
-    };
-    const int32_t of_block = (vocab_ + cluster_blocks() - 1) / cluster_blocks();
-    int32_t begin = least(cluster_rank() * of_block, vocab_);
+    Line line{cut.key == 0 ? 0 : order_.weight_of_key(cut.key), cut.ties, 0};
+    const int32_t of_block = (vocab_ + threads_.blocks() - 1) / threads_.blocks();
+    int32_t begin = least(threads_.rank() * of_block, vocab_);
     int32_t end = least(begin + of_block, vocab_);
-    const Counted of_warp = weigh_parts(cut.key, begin, end);
-    const uint64_t sums[] = {of_warp.above, of_warp.ties};
-    threads_.share_totals(sums);
-    const Cut before = cut;
-    uint64_t total = 0;
-    for (int32_t rank = 0; rank < cluster_blocks(); ++rank) {
-      total += width(block(rank));
-      pass(block(rank));
-    }
-    cut = before;
-    uint64_t point = point_of(row_.draw, total);
-    int32_t rank = 0;
-    for (; point >= width(block(rank)); ++rank) {
-      point -= width(block(rank));
-      pass(block(rank));
-    }
-    if (rank != cluster_rank()) {
-      return kElsewhere;
-    }
-    while (true) {
-      const int32_t part = part_of_warp(begin, end);
-      int32_t w = 0;
-      for (; point >= width(parts_.of[w]); ++w) {
-        point -= width(parts_.of[w]);
-        pass(parts_.of[w]);
+    for (bool whole = true;; whole = false) {
+      const int32_t part = (end - begin + warps() - 1) / warps();
+      const Counted of_warp = weigh_parts(cut.key, begin, end, part);
+      if (!whole) {
+        sync_block();
+      } else if (drawn_block(of_warp, line) != threads_.rank()) {
+        return kElsewhere;
       }
+      const int32_t w = line.find([&](int32_t i) { return parts_.of[i]; });
       begin += w * part;
       end = least(begin + part, end);
       if (end - begin <= 1) {
         return begin;
       }
       sync_block();  // the parts have been read
-      weigh_parts(cut.key, begin, end);
-      sync_block();
     }
   }
 
@@ -284,14 +280,9 @@ class RowChoice {
     return counted;
   }
 
-  static TESSERA_DEVICE int32_t part_of_warp(int32_t begin, int32_t end) {
-    return (end - begin + warps() - 1) / warps();
-  }
-
   // Counts a part of [begin, end) in each warp of the block, and writes it to memory. Returns: the
   // warp's own.
-  TESSERA_DEVICE Counted weigh_parts(uint32_t key, int32_t begin, int32_t end) const {
-    const int32_t part = part_of_warp(begin, end);
+  TESSERA_DEVICE Counted weigh_parts(uint32_t key, int32_t begin, int32_t end, int32_t part) const {
     const int32_t first = begin + warp() * part;
     Counted counted = count_between(
         key, [this](float logit) { return weight(logit); }, first + lane(),
@@ -303,6 +294,26 @@ class RowChoice {
     return counted;
   }
 
+  // Draws a point of the whole line. Returns: rank of the block that contains it. A barrier of the
+  // row's threads.
+  TESSERA_DEVICE int32_t drawn_block(const Counted& of_warp, Line& line) const {
+    const uint64_t sums[] = {of_warp.above, of_warp.ties};
+    threads_.share_totals(sums);
+    const auto block = [&](int32_t rank) {
+      const uint64_t* of = threads_.of_block(rank);
+      return Counted{of[0], of[1]};
+    };
+    Line rest = line;
+    uint64_t total = 0;
+    TESSERA_UNROLL_BY(1)
+    for (int32_t rank = 0; rank < threads_.blocks(); ++rank) {
+      total += rest.width(block(rank));
+      rest.pass(block(rank));
+    }
+    line.point = point_of(row_.draw, total);
+    return line.find(block);
+  }
+
   Row logits_;
   int32_t vocab_;
   Order order_;
@@ -311,8 +322,8 @@ class RowChoice {
   OfWarps<Counted>& parts_;
 };
 
-// Returns: the drawn token in one block of the row, kElsewhere in the others. kTypical: typical_p of
-// a row may be less than 1.
+// Returns: the drawn token in one block of the row, kElsewhere in the others. kTypical: typical_p
+// of a row may be less than 1.
 template <bool kTypical>
 TESSERA_DEVICE int32_t draw(const MaskedRow& logits, int32_t vocab, float best,
                             const SampleRow& row, const Chooser& chooser) {

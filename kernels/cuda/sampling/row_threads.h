@@ -33,8 +33,10 @@ class RowThreads {
   TESSERA_DEVICE explicit RowThreads(RowMemory& memory) : memory_(memory) { sync_cluster(); }
 
   // The thread's place among all.
-  TESSERA_DEVICE int32_t number() const { return cluster_rank() * threads() + thread(); }
-  TESSERA_DEVICE int32_t count() const { return cluster_blocks() * threads(); }
+  TESSERA_DEVICE int32_t number() const { return rank() * threads() + thread(); }
+  TESSERA_DEVICE int32_t count() const { return blocks() * threads(); }
+  TESSERA_DEVICE int32_t rank() const { return block_y(); }
+  TESSERA_DEVICE int32_t blocks() const { return grid_y(); }
 
   // Returns: the sum over all threads, in every thread.
   TESSERA_DEVICE uint64_t total(uint64_t x) {
@@ -53,7 +55,8 @@ class RowThreads {
     for (int32_t k = 0; k < kNumbers; ++k) {
       x[k] = 0;
     }
-    for (int32_t rank = 0; rank < cluster_blocks(); ++rank) {
+    TESSERA_UNROLL_BY(4)
+    for (int32_t rank = 0; rank < blocks(); ++rank) {
       TESSERA_UNROLL
       for (int32_t k = 0; k < kNumbers; ++k) {
         x[k] += of_block(rank)[k];
@@ -68,7 +71,8 @@ class RowThreads {
     }
     const uint64_t one[] = {x};
     share(one, larger);
-    for (int32_t rank = 0; rank < cluster_blocks(); ++rank) {
+    TESSERA_UNROLL_BY(4)
+    for (int32_t rank = 0; rank < blocks(); ++rank) {
       x = larger(x, of_block(rank)[0]);
     }
     return x;
@@ -82,7 +86,8 @@ class RowThreads {
     }
     share_totals(sums);
     uint64_t sum = 0;  // of the lane's key
-    for (int32_t rank = 0; lane() < kKeys && rank < cluster_blocks(); ++rank) {
+    TESSERA_UNROLL_BY(4)
+    for (int32_t rank = 0; lane() < kKeys && rank < blocks(); ++rank) {
       sum += of_block(rank)[lane()];
     }
     return popcount(ballot(sum >= wanted));
@@ -112,13 +117,14 @@ class RowThreads {
     }
     sync_block();
     turn_ = 1 - turn_;
-    if (thread() < kNumbers * cluster_blocks()) {
+    if (thread() < kNumbers * blocks()) {
       const int32_t k = thread() % kNumbers;
       uint64_t joined = 0;
+      TESSERA_UNROLL_BY(8)
       for (int32_t w = 0; w < warps(); ++w) {
         joined = join(joined, memory_.of_warps[k].of[w]);
       }
-      *in_block(&memory_.of_blocks[turn_][cluster_rank()][k], thread() / kNumbers) = joined;
+      *in_block(&memory_.of_blocks[turn_][rank()][k], thread() / kNumbers) = joined;
     }
     sync_cluster();
   }

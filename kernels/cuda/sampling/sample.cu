@@ -6,9 +6,9 @@
 #include "kernels/cuda/simt/simt.h"
 
 // One cluster for each row, whose blocks have at least two warps. The row stays in L2, where the
-// model left it (half a megabyte for 128k tokens). Each query on it is one pass; nothing is sorted or
-// copied. Sums are of integers, so threads may add in any order. Compiled without fused multiply-add, so
-// that floats have the CPU's bits.
+// model left it (half a megabyte for 128k tokens). Each query on it is one pass; nothing is sorted
+// or copied. Sums are of integers, so threads may add in any order. Compiled without fused
+// multiply-add, so that floats have the CPU's bits.
 
 namespace tessera::cuda {
 namespace {
@@ -123,31 +123,34 @@ choose_kernel(MatrixView<float> logits, const SampleRow* rows, const uint32_t* m
               SampledToken* sampled) {
   simt::check(grid_y() == cluster_blocks());
   const SampleRow& row = rows[block_x()];
-  SampledToken chosen = sampled[block_x()];
+  SampledToken& chosen = sampled[block_x()];
+  SampleStatus status = chosen.status;
+  int32_t token = chosen.token;
   const auto vocab = static_cast<int32_t>(logits.cols);
   const MaskedRow own{logits.data + row.row * logits.stride,
                       row.mask < 0 ? nullptr : masks + row.mask * mask_words(vocab)};
   ChoiceMemory& memory = shared<ChoiceMemory>();
   RowThreads all(memory.row);  // behind its barrier all threads have read `chosen`
-  if (chosen.status != SampleStatus::chosen) {
+  if (status != SampleStatus::chosen) {
     return;
   }
-  bool writes = cluster_rank() == 0;
+  bool writes = all.rank() == 0;
   if (row.forced >= 0) {
-    chosen.token = row.forced;
+    token = row.forced;
   } else {
-    chosen.token = row.changes > 0 || row.mask >= 0 ? best_token(own, vocab, all) : chosen.token;
-    const float best = own[chosen.token];
+    token = row.changes > 0 || row.mask >= 0 ? best_token(own, vocab, all) : token;
+    const float best = own[token];
     if (is_finite(best) && row.temperature > 0) {
-      chosen.token = draw<kTypical>(own, vocab, best, row, {all, memory});
-      writes = chosen.token != kElsewhere;
+      token = draw<kTypical>(own, vocab, best, row, {all, memory});
+      writes = token != kElsewhere;
     } else if (best == -std::numeric_limits<float>::infinity()) {
-      chosen.status = SampleStatus::none_left;
+      status = SampleStatus::none_left;
     }
   }
   if (writes && thread() == 0) {
-    chosen.logit = own.logits[chosen.token];
-    sampled[block_x()] = chosen;
+    chosen.token = token;
+    chosen.status = status;
+    chosen.logit = own.logits[token];
   }
 }
 

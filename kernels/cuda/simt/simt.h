@@ -16,8 +16,8 @@
 //   sync_block() sync_warp()            barriers. Requires: all threads of the block (all lanes of
 //                                       the warp) call them. The emulation aborts if some do not.
 //   cluster_rank() cluster_blocks()     the block's place in its cluster, and the cluster's size
-//   sync_cluster()                      barrier of all threads of the cluster's blocks, which orders
-//                                       their accesses; sync_block() in a cluster of one block
+//   sync_cluster()                      barrier of all threads of the cluster's blocks, which
+//                                       orders their accesses; sync_block() in a cluster of one
 //   in_block(place, rank)               address of the same place of shared memory in that block of
 //                                       the cluster. Requires: a sync_cluster() before, because
 //                                       blocks begin at any time, and one behind the accesses,

@@ -1,4 +1,5 @@
-// How many blocks share a row of logits, and the devices that run the tests of `sample` with several.
+// Number of blocks that share a row of logits, and devices that run the tests of `sample` with one
+// block and with several.
 
 #include <gtest/gtest.h>
 

@@ -7,9 +7,9 @@
 
 namespace tessera::simt::emulation {
 
-// The order in which the emulator resumes the clusters of a grid, the blocks of a cluster, the warps
-// of a block and the lanes of a warp. CUDA promises none, so results must be the same under all of
-// them. The environment variable TESSERA_EMULATED_ORDER names one:
+// The order in which the emulator resumes the clusters of a grid, the blocks of a cluster, the
+// warps of a block and the lanes of a warp. CUDA promises none, so results must be the same under
+// all of them. The environment variable TESSERA_EMULATED_ORDER names one:
 //   ascending     threads take turns; the first one begins
 //   descending    the last warp runs until it must wait for others, then the one before
 //   shuffled:N    a random order from seed N, another one for each turn; some get ahead of others
