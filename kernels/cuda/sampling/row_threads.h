@@ -24,13 +24,16 @@ struct RowMemory {
   uint64_t of_blocks[2][kMaxCluster][kKeys];
 };
 
-// The threads that share a row: those of a cluster. Numbers are integers, so any order of additions
-// gives the same sum. Requires: all threads of the cluster make the same calls; a block has two
-// warps or more.
+// The threads that share a row: those of a cluster, which is the grid's y. Numbers are integers, so
+// any order of additions gives the same sum. Requires: all threads of the cluster make the same
+// calls; a block has two warps or more.
 class RowThreads {
  public:
   // A barrier of the row's threads.
-  TESSERA_DEVICE explicit RowThreads(RowMemory& memory) : memory_(memory) { sync_cluster(); }
+  TESSERA_DEVICE explicit RowThreads(RowMemory& memory) : memory_(memory) {
+    simt::check(blocks() == cluster_blocks());
+    sync_cluster();
+  }
 
   // The thread's place among all.
   TESSERA_DEVICE int32_t number() const { return rank() * threads() + thread(); }
@@ -105,7 +108,7 @@ class RowThreads {
  private:
   TESSERA_DEVICE static uint64_t larger(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
-  // Joins the numbers of a block's warps and writes them to every block.
+  // Joins the numbers of the block's warps and writes the results to every block.
   template <int32_t kNumbers, class Join>
   TESSERA_DEVICE void share(const uint64_t (&of_warp)[kNumbers], Join&& join) {
     static_assert(kNumbers * kMaxCluster <= 2 * kWarp, "each number has a thread of its own");

@@ -43,7 +43,6 @@ constexpr uint32_t kBrokenKey = ~uint32_t{0};  // of logits that are not finite,
 // Writes the best token as the choice, before logits are changed.
 TESSERA_KERNEL(kRowThreads)
 inspect_kernel(MatrixView<float> logits, const SampleRow* rows, SampledToken* sampled) {
-  simt::check(grid_y() == cluster_blocks());
   RowThreads all(shared<RowMemory>());
   const SampleRow& row = rows[block_x()];
   const float* own = logits.data + row.row * logits.stride;
@@ -121,7 +120,6 @@ template <bool kTypical>
 TESSERA_KERNEL(kRowThreads)
 choose_kernel(MatrixView<float> logits, const SampleRow* rows, const uint32_t* masks,
               SampledToken* sampled) {
-  simt::check(grid_y() == cluster_blocks());
   const SampleRow& row = rows[block_x()];
   SampledToken& chosen = sampled[block_x()];
   SampleStatus status = chosen.status;

@@ -67,6 +67,7 @@ class Races {
   uintptr_t last_page_ = 0;
   Page* last_ = nullptr;
   std::vector<std::pair<const void*, const void*>> reported_;
+  bool reports_ = false;  // its accesses are not a kernel's
 };
 
 }  // namespace tessera::simt::emulation
