@@ -112,8 +112,8 @@ class AtomicAccess {
   AtomicAccess& operator=(const AtomicAccess&) = delete;
 };
 
-// Aborts if no GPU could launch the shape. A block of compute capability 8.6 has 99 KiB of shared
-// memory, the least of those that the backend serves.
+// Aborts if a GPU could not launch the shape. A block of compute capability 8.6 has 99 KiB of
+// shared memory, the least of those that the backend serves.
 inline constexpr int32_t kMaxGridY = 65535;
 inline constexpr int32_t kMaxSharedBytes = 99 * 1024;
 void check_shape(const LaunchShape& shape);
