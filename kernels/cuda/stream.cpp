@@ -14,6 +14,17 @@ constexpr size_t aligned(size_t bytes) {
   return (bytes + kAlign - 1) / kAlign * kAlign;
 }
 
+// Returns: limits of the current device.
+simt::DeviceLimits device_limits() {
+  int device = 0;
+  int multiprocessors = 0;
+  int capability = 0;
+  check(cudaGetDevice(&device));
+  check(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device));
+  check(cudaDeviceGetAttribute(&capability, cudaDevAttrComputeCapabilityMajor, device));
+  return {.multiprocessors = multiprocessors, .cluster = capability < 9 ? 1 : simt::kMaxCluster};
+}
+
 }  // namespace
 
 void check(cudaError_t error) {
@@ -25,10 +36,7 @@ void upload(void* to, const void* from, size_t bytes) {
   check(cudaStreamSynchronize(cudaStreamLegacy));
 }
 
-CudaStream::CudaStream() {
-  int device = 0;
-  check(cudaGetDevice(&device));
-  check(cudaDeviceGetAttribute(&multiprocessors_, cudaDevAttrMultiProcessorCount, device));
+CudaStream::CudaStream() : limits_(device_limits()) {
   check(cudaStreamCreateWithFlags(&handle_, cudaStreamNonBlocking));
   void* memory = nullptr;
   check(cudaMallocHost(&memory, kPlanBytes));
@@ -54,6 +62,28 @@ CudaStream::~CudaStream() {
   cudaFreeHost(staging_);
   cudaFree(device_);
   cudaFreeHost(pinned_);
+}
+
+void CudaStream::launch(const simt::LaunchShape& shape, const void* kernel, void** args) {
+  TESSERA_CHECK(shape.grid_y <= 65535, "a launch with more rows of blocks than CUDA has");
+  TESSERA_CHECK(shape.cluster <= limits_.cluster, "a cluster that the device cannot launch");
+  // More than 48 KiB of shared memory must be requested once; repeating the request costs almost
+  // nothing.
+  if (shape.shared_bytes > 48 * 1024) {
+    check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                               shape.shared_bytes));
+  }
+  cudaLaunchAttribute cluster;
+  cluster.id = cudaLaunchAttributeClusterDimension;
+  cluster.val.clusterDim = {1, static_cast<unsigned>(shape.cluster), 1};
+  cudaLaunchConfig_t config = {};
+  config.gridDim = {static_cast<unsigned>(shape.grid_x), static_cast<unsigned>(shape.grid_y), 1};
+  config.blockDim = {static_cast<unsigned>(shape.threads), 1, 1};
+  config.dynamicSmemBytes = static_cast<size_t>(shape.shared_bytes);
+  config.stream = handle_;
+  config.attrs = &cluster;
+  config.numAttrs = shape.cluster > 1 ? 1 : 0;
+  check(cudaLaunchKernelExC(&config, kernel, args));
 }
 
 const void* CudaStream::mirror(const void* plan, size_t bytes) {

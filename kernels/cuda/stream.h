@@ -7,6 +7,7 @@
 #include <span>
 
 #include "kernels/backend.h"
+#include "kernels/cuda/simt/launch_shape.h"
 
 namespace tessera::cuda {
 
@@ -38,7 +39,12 @@ class CudaStream {
   static CudaStream& of(Stream stream) { return *static_cast<CudaStream*>(stream.handle); }
   Stream stream() { return {this}; }
   cudaStream_t handle() const { return handle_; }
-  int32_t multiprocessors() const { return multiprocessors_; }
+  // Abilities of the stream's device. Compute capability 9 brought clusters.
+  const simt::DeviceLimits& limits() const { return limits_; }
+
+  // Starts a kernel (its address on the host). `args`: addresses of its arguments, which are
+  // copied.
+  void launch(const simt::LaunchShape& shape, const void* kernel, void** args);
 
   // Copies a plan (host memory, not owned) to the device.
   // Returns: a device address; null for 0 bytes. It is valid for kernels that are launched before
@@ -88,7 +94,7 @@ class CudaStream {
   static constexpr int32_t kCollected = 16;
 
   cudaStream_t handle_ = nullptr;
-  int multiprocessors_ = 0;
+  simt::DeviceLimits limits_;
   std::byte* pinned_ = nullptr;
   std::byte* device_ = nullptr;
   std::byte* staging_ = nullptr;

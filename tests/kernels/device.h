@@ -35,5 +35,7 @@ inline bool serves(const Device& device, KvFormat format) {
 
 // Returns: devices of the binary's kind; empty if this machine has none, and its tests are skipped.
 std::vector<Device> devices_of_this_machine();
+// Returns: the same, each once more for every number of blocks that its sampler may give a row.
+std::vector<Device> sampling_devices();
 
 }  // namespace tessera

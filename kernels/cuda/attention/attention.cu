@@ -213,7 +213,7 @@ LaunchShape shape_of_rows(const AttentionArgs& args, const Work& work, int32_t p
           .threads = kThreads};
 }
 LaunchShape shape_of_list(int64_t items, int32_t blocks, Stream stream) {
-  const int64_t processors = multiprocessors(stream);
+  const int64_t processors = limits(stream).multiprocessors;
   const int32_t warps = items <= kFewWarps * processors ? 1 : kWarpsOfBlock;
   const int64_t running = processors * blocks * (kWarpsOfBlock / warps);
   return {.grid_x = static_cast<int32_t>(std::min(div_ceil(items, warps), running)),

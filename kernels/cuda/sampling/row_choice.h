@@ -3,23 +3,21 @@
 #include <cstdint>
 #include <limits>
 
-#include "kernels/cuda/simt/block.h"
+#include "kernels/cuda/sampling/row_threads.h"
 #include "kernels/cuda/simt/simt.h"
 #include "kernels/sampling.h"
 
-// The choice of a token from a row (steps 4 and 5 of kernels/sampling.h), by one block. Each query
-// on a row is one pass of its threads; nothing is sorted or copied.
+// The choice of a token from a row (steps 4 and 5 of kernels/sampling.h), by one cluster. Each
+// query on a row is one pass of its threads; nothing is sorted or copied.
 namespace tessera::cuda {
 
-using namespace simt;
+// Result of a draw in a block without the drawn token.
+constexpr int32_t kElsewhere = -1;
 
-// Keys tried in one pass over a row. A pass leaves an eighth of the range.
-constexpr int32_t kKeys = 7;
-
-TESSERA_DEVICE int32_t warps() {
-  return threads() / kWarp;
-}
 TESSERA_DEVICE uint64_t min(uint64_t a, uint64_t b) {
+  return a < b ? a : b;
+}
+TESSERA_DEVICE int32_t least(int32_t a, int32_t b) {
   return a < b ? a : b;
 }
 
@@ -45,11 +43,39 @@ struct Counted {
   uint64_t ties = 0;   // number of tokens with the cutoff's key
 };
 
+// The rest of the line of kept tokens, and the point on it.
+struct Line {
+  uint64_t tie;   // weight of a token with the cutoff's key
+  uint64_t ties;  // tokens with that key that are kept
+  uint64_t point;
+
+  TESSERA_DEVICE uint64_t width(const Counted& part) const {
+    return part.above + min(part.ties, ties) * tie;
+  }
+  TESSERA_DEVICE void pass(const Counted& part) { ties -= min(part.ties, ties); }
+  // Returns: the first part that contains the point, whose begin is the line's begin from now on.
+  template <class Part>
+  TESSERA_DEVICE int32_t find(Part&& part) {
+    int32_t i = 0;
+    TESSERA_UNROLL_BY(1)
+    for (; point >= width(part(i)); ++i) {
+      point -= width(part(i));
+      pass(part(i));
+    }
+    return i;
+  }
+};
+
+// Shared memory of each block.
 struct ChoiceMemory {
-  OfWarps<uint64_t> totals;
-  OfWarps<uint64_t> of_keys[kKeys];
-  uint64_t key_totals[kKeys];
+  RowMemory row;
   OfWarps<Counted> parts;
+};
+
+// The threads of a choice, and their block's memory.
+struct Chooser {
+  RowThreads& threads;
+  ChoiceMemory& memory;
 };
 
 // Ranks of a row's tokens. Tokens with the same key have the same weight.
@@ -95,8 +121,13 @@ template <class Row, class Order>
 class RowChoice {
  public:
   TESSERA_DEVICE RowChoice(const Row& logits, int32_t vocab, const Order& order,
-                           const SampleRow& row, ChoiceMemory& memory)
-      : logits_(logits), vocab_(vocab), order_(order), row_(row), memory_(memory) {}
+                           const SampleRow& row, const Chooser& chooser)
+      : logits_(logits),
+        vocab_(vocab),
+        order_(order),
+        row_(row),
+        threads_(chooser.threads),
+        parts_(chooser.memory.parts) {}
 
   // Returns: the tokens that min_p, top_k and top_p keep. Requires: ByLogit.
   TESSERA_DEVICE Cut best() const {
@@ -124,8 +155,9 @@ class RowChoice {
     uint64_t left = cut.ties;
     while (end - begin > 1) {
       const int32_t middle = begin + (end - begin) / 2;
-      const Counted own = count_between(cut.key, nothing, begin + thread(), middle, threads());
-      const uint64_t ties = block_total(own.ties, memory_.totals);
+      const Counted own =
+          count_between(cut.key, nothing, begin + threads_.number(), middle, threads_.count());
+      const uint64_t ties = threads_.total(own.ties);
       if (ties >= left) {
         end = middle;
       } else {
@@ -138,15 +170,14 @@ class RowChoice {
 
   // Returns: mean octaves of the row's tokens.
   TESSERA_DEVICE uint32_t mean() const {
-    uint64_t total = 0;
-    uint64_t surprise = 0;
-    for (int32_t i = thread(); i < vocab_; i += threads()) {
+    uint64_t sums[2] = {};  // of weights, of surprise
+    for (int32_t i = threads_.number(); i < vocab_; i += threads_.count()) {
       const uint32_t octaves = octaves_of(logits_[i], order_.best, row_.temperature);
-      total += weight_of_octaves(octaves);
-      surprise += surprise_of(octaves);
+      sums[0] += weight_of_octaves(octaves);
+      sums[1] += surprise_of(octaves);
     }
-    total = block_total(total, memory_.totals);
-    return mean_octaves(block_total(surprise, memory_.totals), total);
+    threads_.totals(sums);
+    return mean_octaves(sums[1], sums[0]);
   }
 
   // Returns: the fewest of the cut's tokens that together weigh this share of its total.
@@ -162,40 +193,30 @@ class RowChoice {
     return {key, (missing + width - 1) / width};
   }
 
-  // Each warp sums the weights of one part of the tokens. The part that contains the point is
-  // divided again.
+  // Each block has a part of the tokens, of which each warp sums the weights of one part. The block
+  // that contains the point divides its warp's part again.
+  // Returns: the drawn token in that block, kElsewhere in the others.
   TESSERA_DEVICE int32_t draw_of(Cut cut) const {
-    const uint64_t tie = cut.key == 0 ? 0 : order_.weight_of_key(cut.key);
-    int32_t begin = 0;
-    int32_t end = vocab_;
-    uint64_t point = 0;
-    while (end - begin > 1) {
+    Line line{cut.key == 0 ? 0 : order_.weight_of_key(cut.key), cut.ties, 0};
+    const int32_t of_block = (vocab_ + threads_.blocks() - 1) / threads_.blocks();
+    int32_t begin = least(threads_.rank() * of_block, vocab_);
+    int32_t end = least(begin + of_block, vocab_);
+    for (bool whole = true;; whole = false) {
       const int32_t part = (end - begin + warps() - 1) / warps();
-      weigh_parts(cut.key, begin, end, part);
-      const auto width = [&](int32_t w) {
-        const Counted& counted = memory_.parts.of[w];
-        return counted.above + min(counted.ties, cut.ties) * tie;
-      };
-      const auto pass = [&](int32_t w) { cut.ties -= min(memory_.parts.of[w].ties, cut.ties); };
-      if (end - begin == vocab_) {
-        const Cut before = cut;
-        uint64_t total = 0;
-        for (int32_t w = 0; w < warps(); ++w) {
-          total += width(w);
-          pass(w);
-        }
-        cut = before;
-        point = point_of(row_.draw, total);
+      const Counted of_warp = weigh_parts(cut.key, begin, end, part);
+      if (!whole) {
+        sync_block();
+      } else if (drawn_block(of_warp, line) != threads_.rank()) {
+        return kElsewhere;
       }
-      int32_t w = 0;
-      for (; point >= width(w); ++w) {
-        point -= width(w);
-        pass(w);
-      }
+      const int32_t w = line.find([&](int32_t i) { return parts_.of[i]; });
       begin += w * part;
-      end = begin + part < end ? begin + part : end;
+      end = least(begin + part, end);
+      if (end - begin <= 1) {
+        return begin;
+      }
+      sync_block();  // the parts have been read
     }
-    return begin;
   }
 
  private:
@@ -219,7 +240,7 @@ class RowChoice {
     while (low < high) {
       const uint32_t step = (high - low) / (kKeys + 1) + 1;
       uint64_t sums[kKeys] = {};
-      for (int32_t i = thread(); i < vocab_; i += threads()) {
+      for (int32_t i = threads_.number(); i < vocab_; i += threads_.count()) {
         const float logit = logits_[i];
         const uint32_t key = order_.key(logit);
         if (key >= low + step) {
@@ -230,45 +251,19 @@ class RowChoice {
           }
         }
       }
-      const auto reached = static_cast<uint32_t>(keys_reaching(wanted, sums));
+      const auto reached = static_cast<uint32_t>(threads_.reaching(wanted, sums));
       low += reached * step;
       high = reached < kKeys && low + step - 1 < high ? low + step - 1 : high;
     }
     return low;
   }
 
-  // Returns: number of the block's sums that are `wanted` or more. Requires: sums descend.
-  TESSERA_DEVICE int32_t keys_reaching(uint64_t wanted, uint64_t (&sums)[kKeys]) const {
-    TESSERA_UNROLL
-    for (int32_t k = 0; k < kKeys; ++k) {
-      sums[k] = warp_total(sums[k]);
-    }
-    if (lane() == 0) {
-      TESSERA_UNROLL
-      for (int32_t k = 0; k < kKeys; ++k) {
-        memory_.of_keys[k].of[warp()] = sums[k];
-      }
-    }
-    sync_block();
-    if (thread() < kKeys) {
-      uint64_t total = 0;
-      for (int32_t w = 0; w < warps(); ++w) {
-        total += memory_.of_keys[thread()].of[w];
-      }
-      memory_.key_totals[thread()] = total;
-    }
-    sync_block();
-    int32_t reaching = 0;
-    for (int32_t k = 0; k < kKeys; ++k) {
-      reaching += memory_.key_totals[k] >= wanted ? 1 : 0;
-    }
-    return reaching;
-  }
-
   template <class Value>
   TESSERA_DEVICE Counted count(uint32_t key, Value&& value) const {
-    const Counted own = count_between(key, value, thread(), vocab_, threads());
-    return {block_total(own.above, memory_.totals), block_total(own.ties, memory_.totals)};
+    const Counted own = count_between(key, value, threads_.number(), vocab_, threads_.count());
+    uint64_t sums[] = {own.above, own.ties};
+    threads_.totals(sums);
+    return {sums[0], sums[1]};
   }
 
   template <class Value>
@@ -285,40 +280,63 @@ class RowChoice {
     return counted;
   }
 
-  TESSERA_DEVICE void weigh_parts(uint32_t key, int32_t begin, int32_t end, int32_t part) const {
+  // Counts a part of [begin, end) in each warp of the block, and writes it to memory. Returns: the
+  // warp's own.
+  TESSERA_DEVICE Counted weigh_parts(uint32_t key, int32_t begin, int32_t end, int32_t part) const {
     const int32_t first = begin + warp() * part;
     Counted counted = count_between(
         key, [this](float logit) { return weight(logit); }, first + lane(),
-        first + part < end ? first + part : end, kWarp);
+        least(first + part, end), kWarp);
     counted = {warp_total(counted.above), warp_total(counted.ties)};
-    sync_block();  // the previous round's parts have been read
     if (lane() == 0) {
-      memory_.parts.of[warp()] = counted;
+      parts_.of[warp()] = counted;
     }
-    sync_block();
+    return counted;
+  }
+
+  // Draws a point of the whole line. Returns: rank of the block that contains it. A barrier of the
+  // row's threads.
+  TESSERA_DEVICE int32_t drawn_block(const Counted& of_warp, Line& line) const {
+    const uint64_t sums[] = {of_warp.above, of_warp.ties};
+    threads_.share_totals(sums);
+    const auto block = [&](int32_t rank) {
+      const uint64_t* of = threads_.of_block(rank);
+      return Counted{of[0], of[1]};
+    };
+    Line rest = line;
+    uint64_t total = 0;
+    TESSERA_UNROLL_BY(1)
+    for (int32_t rank = 0; rank < threads_.blocks(); ++rank) {
+      total += rest.width(block(rank));
+      rest.pass(block(rank));
+    }
+    line.point = point_of(row_.draw, total);
+    return line.find(block);
   }
 
   Row logits_;
   int32_t vocab_;
   Order order_;
   const SampleRow& row_;
-  ChoiceMemory& memory_;
+  RowThreads& threads_;
+  OfWarps<Counted>& parts_;
 };
 
-// Returns: the drawn token. kTypical: typical_p of a row may be less than 1.
+// Returns: the drawn token in one block of the row, kElsewhere in the others. kTypical: typical_p
+// of a row may be less than 1.
 template <bool kTypical>
 TESSERA_DEVICE int32_t draw(const MaskedRow& logits, int32_t vocab, float best,
-                            const SampleRow& row, ChoiceMemory& memory) {
+                            const SampleRow& row, const Chooser& chooser) {
   const ByLogit by_logit{best, row.temperature};
-  const RowChoice<MaskedRow, ByLogit> all(logits, vocab, by_logit, row, memory);
+  const RowChoice<MaskedRow, ByLogit> all(logits, vocab, by_logit, row, chooser);
   const Cut cut = all.best();
   if (!kTypical || row.typical_p == 1) {
     return all.draw_of(cut);
   }
   const CutRow kept{logits, cut.key, all.last_tie(cut)};
-  const uint32_t mean = RowChoice<CutRow, ByLogit>(kept, vocab, by_logit, row, memory).mean();
+  const uint32_t mean = RowChoice<CutRow, ByLogit>(kept, vocab, by_logit, row, chooser).mean();
   const RowChoice<CutRow, ByTypicality> typical(kept, vocab, {best, row.temperature, mean}, row,
-                                                memory);
+                                                chooser);
   return typical.draw_of(typical.likeliest(Cut{}, row.typical_p));
 }
 

@@ -2,78 +2,73 @@
 
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/sampling/row_choice.h"
-#include "kernels/cuda/simt/block.h"
+#include "kernels/cuda/sampling/sample.h"
 #include "kernels/cuda/simt/simt.h"
 
-// One block for each row, with at least two warps. The row stays in L2, where the model left it
-// (half a megabyte for 128k tokens). Each query on it is one pass; nothing is sorted or copied.
-// Sums are of integers, so threads may add in any order. Compiled without fused multiply-add, so
-// that floats have the CPU's bits.
+// One cluster for each row, whose blocks have at least two warps. The row stays in L2, where the
+// model left it (half a megabyte for 128k tokens). Each query on it is one pass; nothing is sorted
+// or copied. Sums are of integers, so threads may add in any order. Compiled without fused
+// multiply-add, so that floats have the CPU's bits.
 
 namespace tessera::cuda {
 namespace {
 
 using namespace simt;
 
-constexpr int32_t kMaxThreads = 1024;  // threads of a block; fewer for a small vocabulary
 constexpr int32_t kChangeThreads = 256;
 constexpr size_t kMaskPiece = size_t{1} << 17;  // words of masks mirrored at once: 512 KiB
 
 // ---- inspection of a row: all logits finite, the best token, the weight of all tokens
 
-// Returns: rank of a token for comparison: by logit; of equal logits the lower id ranks higher.
-TESSERA_DEVICE uint64_t rank_of(float logit, int32_t token) {
-  return uint64_t{logit_key(logit)} << 32 | ~static_cast<uint32_t>(token);
+// Returns: rank of a token for comparison: by key; of equal keys the lower id ranks higher.
+TESSERA_DEVICE uint64_t rank_of(uint32_t key, int32_t token) {
+  return uint64_t{key} << 32 | ~static_cast<uint32_t>(token);
 }
 TESSERA_DEVICE int32_t token_of(uint64_t rank) {
   return static_cast<int32_t>(~static_cast<uint32_t>(rank));
 }
 
-TESSERA_DEVICE int32_t best_token(const MaskedRow& logits, int32_t vocab,
-                                  OfWarps<uint64_t>& memory) {
+TESSERA_DEVICE int32_t best_token(const MaskedRow& logits, int32_t vocab, RowThreads& row) {
   uint64_t best = 0;
   TESSERA_UNROLL_BY(4)
-  for (int32_t i = thread(); i < vocab; i += threads()) {
-    const uint64_t rank = rank_of(logits[i], i);
+  for (int32_t i = row.number(); i < vocab; i += row.count()) {
+    const uint64_t rank = rank_of(logit_key(logits[i]), i);
     best = rank > best ? rank : best;
   }
-  return token_of(block_max(best, memory));
+  return token_of(row.largest(best));
 }
 
+constexpr uint32_t kBrokenKey = ~uint32_t{0};  // of logits that are not finite, above all others
+
 // Writes the best token as the choice, before logits are changed.
-TESSERA_KERNEL(kMaxThreads)
+TESSERA_KERNEL(kRowThreads)
 inspect_kernel(MatrixView<float> logits, const SampleRow* rows, SampledToken* sampled) {
-  OfWarps<uint64_t>& memory = shared<OfWarps<uint64_t>>();
+  RowThreads all(shared<RowMemory>());
   const SampleRow& row = rows[block_x()];
   const float* own = logits.data + row.row * logits.stride;
   const auto vocab = static_cast<int32_t>(logits.cols);
   uint64_t best = 0;
-  uint64_t broken = 0;  // vocab - id of a non-finite logit: the first id has the maximum
   TESSERA_UNROLL_BY(4)
-  for (int32_t i = thread(); i < vocab; i += threads()) {
-    const uint64_t rank = rank_of(own[i], i);
-    const auto turned = static_cast<uint64_t>(vocab - i);
+  for (int32_t i = all.number(); i < vocab; i += all.count()) {
+    const uint64_t rank = rank_of(is_finite(own[i]) ? logit_key(own[i]) : kBrokenKey, i);
     best = rank > best ? rank : best;
-    broken = !is_finite(own[i]) && turned > broken ? turned : broken;
   }
-  broken = block_max(broken, memory);
+  best = all.largest(best);
   SampledToken found;
-  if (broken != 0) {
+  found.token = token_of(best);
+  found.logit = own[found.token];
+  if (best >> 32 == kBrokenKey) {
     found.status = SampleStatus::not_finite;
-    found.token = vocab - static_cast<int32_t>(broken);
-    found.logit = own[found.token];
   } else {
-    found.token = token_of(block_max(best, memory));
-    found.logit = own[found.token];
     found.max_logit = found.logit;
     if (row.wants_logprob) {
-      for (int32_t i = thread(); i < vocab; i += threads()) {
+      for (int32_t i = all.number(); i < vocab; i += all.count()) {
         found.weight += weight_of(own[i], found.max_logit, 1);
       }
-      found.weight = block_total(found.weight, memory);
+      found.weight = all.total(found.weight);
     }
   }
-  if (thread() == 0) {
+  if (all.number() == 0) {
     sampled[block_x()] = found;
   }
 }
@@ -122,34 +117,38 @@ mask_kernel(const uint32_t* piece, int32_t count, uint32_t* masks) {
 
 // kTypical: some row chooses by typical_p, which is rare and half of the kernel's code.
 template <bool kTypical>
-TESSERA_KERNEL(kMaxThreads)
+TESSERA_KERNEL(kRowThreads)
 choose_kernel(MatrixView<float> logits, const SampleRow* rows, const uint32_t* masks,
               SampledToken* sampled) {
-  ChoiceMemory& memory = shared<ChoiceMemory>();
   const SampleRow& row = rows[block_x()];
-  SampledToken chosen = sampled[block_x()];
+  SampledToken& chosen = sampled[block_x()];
+  SampleStatus status = chosen.status;
+  int32_t token = chosen.token;
   const auto vocab = static_cast<int32_t>(logits.cols);
   const MaskedRow own{logits.data + row.row * logits.stride,
                       row.mask < 0 ? nullptr : masks + row.mask * mask_words(vocab)};
-  if (chosen.status != SampleStatus::chosen) {
+  ChoiceMemory& memory = shared<ChoiceMemory>();
+  RowThreads all(memory.row);  // behind its barrier all threads have read `chosen`
+  if (status != SampleStatus::chosen) {
     return;
   }
+  bool writes = all.rank() == 0;
   if (row.forced >= 0) {
-    chosen.token = row.forced;
+    token = row.forced;
   } else {
-    chosen.token =
-        row.changes > 0 || row.mask >= 0 ? best_token(own, vocab, memory.totals) : chosen.token;
-    const float best = own[chosen.token];
+    token = row.changes > 0 || row.mask >= 0 ? best_token(own, vocab, all) : token;
+    const float best = own[token];
     if (is_finite(best) && row.temperature > 0) {
-      chosen.token = draw<kTypical>(own, vocab, best, row, memory);
+      token = draw<kTypical>(own, vocab, best, row, {all, memory});
+      writes = token != kElsewhere;
     } else if (best == -std::numeric_limits<float>::infinity()) {
-      chosen.status = SampleStatus::none_left;
+      status = SampleStatus::none_left;
     }
   }
-  chosen.logit = own.logits[chosen.token];
-  sync_block();  // all threads have read the old value
-  if (thread() == 0) {
-    sampled[block_x()] = chosen;
+  if (writes && thread() == 0) {
+    chosen.token = token;
+    chosen.status = status;
+    chosen.logit = own.logits[token];
   }
 }
 
@@ -165,17 +164,25 @@ int64_t sample_scratch_bytes(const SampleLimits& limits, Stream) {
          limits.masks * mask_words(limits.vocab) * int64_t{sizeof(uint32_t)};
 }
 
+void sample(const SampleArgs& args, Stream stream) {
+  const auto rows = static_cast<int64_t>(args.rows.size());
+  sample_by_blocks(args, row_blocks(rows, args.logits.cols, limits(stream)), stream);
+}
+
 // Each launch reads one part of the plan, which is mirrored right before it. Mirroring a second
 // part may synchronize and invalidate the first.
-void sample(const SampleArgs& args, Stream stream) {
+void sample_by_blocks(const SampleArgs& args, int32_t blocks, Stream stream) {
   const MatrixView<float>& logits = args.logits;
   const auto rows = static_cast<int32_t>(args.rows.size());
   SampledToken* sampled = args.sampled.data();
-  const auto block_each = [&](size_t shared_bytes) {  // at least two warps, eight tokens a thread
-    const auto enough = static_cast<int32_t>(round_up(div_ceil(logits.cols, 8), 2 * kWarp));
+  const auto cluster_each = [&](size_t shared_bytes) {  // of blocks of at least two warps
+    const auto enough = static_cast<int32_t>(
+        round_up(div_ceil(logits.cols, int64_t{kThreadTokens} * blocks), 2 * kWarp));
     return LaunchShape{.grid_x = rows,
-                       .threads = enough < kMaxThreads ? enough : kMaxThreads,
-                       .shared_bytes = static_cast<int32_t>(shared_bytes)};
+                       .grid_y = blocks,
+                       .threads = enough < kRowThreads ? enough : kRowThreads,
+                       .shared_bytes = static_cast<int32_t>(shared_bytes),
+                       .cluster = blocks};
   };
   const auto thread_each = [](int32_t count) {
     return LaunchShape{.grid_x = static_cast<int32_t>(div_ceil(count, kChangeThreads)),
@@ -192,8 +199,8 @@ void sample(const SampleArgs& args, Stream stream) {
              before + first);
     }
   };
-  launch(stream, block_each(sizeof(OfWarps<uint64_t>)), inspect_kernel, logits,
-         mirror(args.rows, stream), sampled);
+  launch(stream, cluster_each(sizeof(RowMemory)), inspect_kernel, logits, mirror(args.rows, stream),
+         sampled);
   each_piece(change_kernel);
   auto* masks = reinterpret_cast<uint32_t*>(
       args.scratch.data() + masks_offset(static_cast<int64_t>(args.changes.size())));
@@ -205,7 +212,7 @@ void sample(const SampleArgs& args, Stream stream) {
   }
   const bool typical = std::any_of(args.rows.begin(), args.rows.end(),
                                    [](const SampleRow& row) { return row.typical_p < 1; });
-  launch(stream, block_each(sizeof(ChoiceMemory)),
+  launch(stream, cluster_each(sizeof(ChoiceMemory)),
          typical ? choose_kernel<true> : choose_kernel<false>, logits, mirror(args.rows, stream),
          masks, sampled);
   each_piece(restore_kernel);

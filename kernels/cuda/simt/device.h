@@ -26,17 +26,10 @@ void launch(Stream stream, const LaunchShape& shape, void (*kernel)(Parameters..
   if (shape.grid_x == 0 || shape.grid_y == 0) {
     return;
   }
-  TESSERA_CHECK(shape.grid_y <= 65535, "a launch with more rows of blocks than CUDA has");
-  // More than 48 KiB of shared memory must be requested once; repeating the request costs almost
-  // nothing.
-  if (shape.shared_bytes > 48 * 1024) {
-    cuda::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                     shape.shared_bytes));
-  }
-  kernel<<<dim3(static_cast<unsigned>(shape.grid_x), static_cast<unsigned>(shape.grid_y)),
-           static_cast<unsigned>(shape.threads), static_cast<size_t>(shape.shared_bytes),
-           cuda::CudaStream::of(stream).handle()>>>(args...);
-  cuda::check(cudaGetLastError());
+  [&](Parameters... converted) {
+    void* places[] = {&converted...};
+    cuda::CudaStream::of(stream).launch(shape, reinterpret_cast<const void*>(kernel), places);
+  }(args...);
 }
 
 template <class T>
@@ -59,8 +52,8 @@ inline std::span<std::byte> staging(Stream stream) {
 inline void wait(Stream stream) {
   cuda::CudaStream::of(stream).synchronize();
 }
-inline int32_t multiprocessors(Stream stream) {
-  return cuda::CudaStream::of(stream).multiprocessors();
+inline const DeviceLimits& limits(Stream stream) {
+  return cuda::CudaStream::of(stream).limits();
 }
 
 template <class T>
@@ -104,6 +97,48 @@ TESSERA_DEVICE void sync_block() {
 TESSERA_DEVICE void sync_warp() {
   __syncwarp();
 }
+
+// Architectures before sm_90 have no clusters, and so each block is one of its own.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+TESSERA_DEVICE int32_t cluster_rank() {
+  int32_t rank;
+  asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return rank;
+}
+TESSERA_DEVICE int32_t cluster_blocks() {
+  int32_t blocks;
+  asm("mov.u32 %0, %%cluster_nctarank;" : "=r"(blocks));
+  return blocks;
+}
+TESSERA_DEVICE void sync_cluster() {
+  if (cluster_blocks() == 1) {
+    __syncthreads();
+    return;
+  }
+  asm volatile("barrier.cluster.arrive.release.aligned;" : : : "memory");
+  asm volatile("barrier.cluster.wait.acquire.aligned;" : : : "memory");
+}
+template <class T>
+TESSERA_DEVICE T* in_block(T* place, int32_t rank) {
+  T* there;
+  asm("mapa.u64 %0, %1, %2;" : "=l"(there) : "l"(place), "r"(rank));
+  return there;
+}
+#else
+TESSERA_DEVICE int32_t cluster_rank() {
+  return 0;
+}
+TESSERA_DEVICE int32_t cluster_blocks() {
+  return 1;
+}
+TESSERA_DEVICE void sync_cluster() {
+  __syncthreads();
+}
+template <class T>
+TESSERA_DEVICE T* in_block(T* place, int32_t) {
+  return place;
+}
+#endif
 
 template <class T>
 TESSERA_DEVICE T shuffle(T value, int32_t from) {

@@ -15,6 +15,14 @@
 //   thread() threads() lane() warp() block_x() block_y() grid_x() grid_y()
 //   sync_block() sync_warp()            barriers. Requires: all threads of the block (all lanes of
 //                                       the warp) call them. The emulation aborts if some do not.
+//   cluster_rank() cluster_blocks()     the block's place in its cluster, and the cluster's size
+//   sync_cluster()                      barrier of all threads of the cluster's blocks, which
+//                                       orders their accesses; sync_block() in a cluster of one
+//   in_block(place, rank)               address of the same place of shared memory in that block of
+//                                       the cluster. Requires: a sync_cluster() before, because
+//                                       blocks begin at any time, and one behind the accesses,
+//                                       because a block that ends takes its memory along. The
+//                                       emulation aborts if one is missing.
 //   shuffle(x, lane)                    x of that lane, 32 or 64 bits; called by all lanes
 //   shuffle_xor(x, mask)                x of lane ^ mask, 32 or 64 bits; called by all lanes
 //   ballot(condition)                   bit i: that of lane i, in every lane; called by all lanes
@@ -53,7 +61,7 @@
 //   download(to, from, bytes, stream)   copies to host memory after all launched work; waits
 //   staging(stream)                     memory that host and kernels access, with a wait between
 //   wait(stream)                        waits for all launched work
-//   multiprocessors(stream)             number of those of the device
+//   limits(stream)                      abilities of the stream's device
 //
 // Fragments of the tensor cores' products D = A B + C (PTX ISA, "Matrix Fragments for mma.m16n8k16"
 // and "mma.m16n8k32"), with g = lane / 4 and t = lane % 4:
@@ -66,16 +74,9 @@
 
 #include <cstdint>
 
+#include "kernels/cuda/simt/launch_shape.h"
+
 namespace tessera::simt {
-
-inline constexpr int32_t kWarp = 32;  // lanes
-
-struct LaunchShape {
-  int32_t grid_x = 1;  // no block is launched if one of these is 0
-  int32_t grid_y = 1;  // at most 65535; so what grows with the number of sequences is grid_x
-  int32_t threads = kWarp;
-  int32_t shared_bytes = 0;
-};
 
 struct alignas(16) Words {
   uint32_t at[4];

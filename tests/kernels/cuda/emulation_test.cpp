@@ -57,11 +57,65 @@ TEST(EmulatedStream, KernelsRunWhenTheHostWaitsAndReadThePlanOfTheirLaunch) {
   EXPECT_EQ(*copy, -1) << "a plan is not valid after the wait";
 }
 
+// Faults of two blocks in a cluster, each of which a GPU might let pass.
+enum class Fault { none, early_end, other_barrier, no_first_barrier, no_last_barrier };
+template <Fault kFault>
+void cluster_kernel(int32_t* out) {
+  int32_t& own = shared<int32_t>();
+  const bool other = cluster_rank() == 1;
+  sync_block();  // of each block alone
+  if (kFault == Fault::early_end && other && warp() == 1) {
+    return;
+  }
+  if (kFault == Fault::other_barrier && other && warp() == 1) {
+    sync_block();
+  }
+  if (kFault != Fault::no_first_barrier) {
+    sync_cluster();
+  }
+  if (thread() == 0) {
+    *in_block(&own, 1 - cluster_rank()) = cluster_rank();
+  }
+  if (kFault != Fault::no_last_barrier) {
+    sync_cluster();
+  }
+  if (thread() == 0) {
+    out[cluster_rank()] = own;
+  }
+}
+void run_cluster(void (*kernel)(int32_t*), int32_t* out) {
+  launch({}, {.grid_y = 2, .threads = 64, .shared_bytes = 4, .cluster = 2}, kernel, out);
+  wait(Stream{});
+}
+
+TEST(EmulatedCluster, ExchangesItsSharedMemory) {
+  int32_t out[2] = {-1, -1};
+  run_cluster(cluster_kernel<Fault::none>, out);
+  EXPECT_EQ(out[0], 1);
+  EXPECT_EQ(out[1], 0);
+}
+
+TEST(EmulatedClusterDeath, ABarrierWithoutAllThreadsIsRefused) {
+  int32_t out[2];
+  EXPECT_DEATH(run_cluster(cluster_kernel<Fault::early_end>, out),
+               "barrier of the cluster that others never reach");
+  EXPECT_DEATH(run_cluster(cluster_kernel<Fault::other_barrier>, out),
+               "barrier of the cluster that others never reach");
+}
+
+TEST(EmulatedClusterDeath, ABlockThatMayNotHaveBegunOrMayHaveEndedIsRefused) {
+  int32_t out[2];
+  EXPECT_DEATH(run_cluster(cluster_kernel<Fault::no_first_barrier>, out), "may not have begun");
+  EXPECT_DEATH(run_cluster(cluster_kernel<Fault::no_last_barrier>, out), "may have ended");
+}
+
 TEST(EmulatedLaunchDeath, ShapesThatNoGpuHasAreRefused) {
   EXPECT_DEATH(check_shape({.grid_y = 65536}), "more blocks");
   EXPECT_DEATH(check_shape({.threads = 1056}), "whole warps");
   EXPECT_DEATH(check_shape({.threads = 40}), "whole warps");
   EXPECT_DEATH(check_shape({.shared_bytes = 100 << 10}), "shared memory");
+  EXPECT_DEATH(check_shape({.grid_y = 16, .cluster = 16}), "more blocks than every GPU");
+  EXPECT_DEATH(check_shape({.grid_y = 6, .cluster = 4}), "no multiple");
   check_shape({.grid_x = 1 << 30, .grid_y = 65535, .threads = 1024, .shared_bytes = 99 << 10});
 }
 

@@ -33,7 +33,7 @@ void without_barrier(int32_t* out) {
   out[thread()] = memory.of[1 - warp()];
 }
 void between_blocks(int32_t* out) {
-  out[thread()] = block_x();
+  out[thread()] = block_y();
 }
 void in_a_warp(int32_t* out) {
   out[thread()] = thread();
@@ -67,14 +67,44 @@ void copied(int32_t* out) {
   }
   out[thread()] = static_cast<int32_t>(to.of[thread() ^ 1].at[0]);
 }
+template <bool kBarrier>
+void between_blocks_of_a_cluster(int32_t* out) {
+  auto& memory = shared<OfWarps<int32_t>>();
+  sync_cluster();
+  if (lane() == 0) {
+    *in_block(&memory.of[warp()], 1 - cluster_rank()) = thread();
+  }
+  if (kBarrier) {
+    sync_cluster();
+  }
+  const int32_t own = memory.of[warp()];
+  sync_cluster();
+  if (cluster_rank() == own % kWarp) {
+    out[thread()] = own;
+  }
+}
+// Blocks of a cluster write the same global memory in turns.
+void in_turns(int32_t* out) {
+  if (cluster_rank() == 0) {
+    out[thread()] = 1;
+  }
+  sync_cluster();
+  if (cluster_rank() == 1) {
+    out[thread()] += 1;
+  }
+}
 void neighbouring_bytes(int32_t* out) {
   reinterpret_cast<char*>(out)[thread()] = 1;
 }
 
 // Returns: number of pairs of instructions that raced.
-int64_t races_of(void (*kernel)(int32_t*), int32_t blocks) {
+int64_t races_of(void (*kernel)(int32_t*), int32_t blocks, int32_t cluster = 1) {
   static std::vector<int32_t> out(1 + kThreads);
-  launch({}, {.grid_x = blocks, .threads = kThreads, .shared_bytes = sizeof(CopiesOfThreads)},
+  launch({},
+         {.grid_y = blocks,
+          .threads = kThreads,
+          .shared_bytes = sizeof(CopiesOfThreads),
+          .cluster = cluster},
          kernel, out.data());
   wait(Stream{});
   return Races::of_process().forget();
@@ -100,6 +130,13 @@ TEST(Races, BlocksAreUnordered) {
   EXPECT_EQ(races_of(between_blocks, 1), 0);
   EXPECT_GT(races_of(between_blocks, 2), 0);
   EXPECT_GT(races_of(with_barrier, 2), 0) << "a barrier orders its own block alone";
+}
+
+TEST(Races, BarriersOfAClusterOrderItsBlocks) {
+  EXPECT_EQ(races_of(between_blocks_of_a_cluster<true>, 2, 2), 0);
+  EXPECT_GT(races_of(between_blocks_of_a_cluster<false>, 2, 2), 0);
+  EXPECT_EQ(races_of(in_turns, 2, 2), 0);
+  EXPECT_GT(races_of(in_turns, 4, 2), 0) << "clusters are unordered";
 }
 
 TEST(Races, AtomicsRaceWithOtherAccessesAlone) {

@@ -72,6 +72,23 @@ TESSERA_KERNEL(1024) release_kernel(uint16_t* owners, int32_t count, uint16_t* b
   before[block_x() * threads() + thread()] = subtract_owner(&owners[thread() % count]);
 }
 
+struct Meeting {
+  int32_t own[kMeeting];
+  int32_t given[kMeeting];
+};
+
+TESSERA_KERNEL(kMeeting) meet_kernel(Neighbours* neighbours) {
+  Meeting& memory = shared<Meeting>();
+  const int32_t own = (block_y() * grid_x() + block_x()) * threads() + thread();
+  memory.own[thread()] = own;
+  sync_cluster();
+  const int32_t next = (cluster_rank() + 1) % cluster_blocks();
+  *in_block(&memory.given[thread()], next) = own;
+  const int32_t read = *in_block(&memory.own[thread()], next);
+  sync_cluster();
+  neighbours[own] = {cluster_rank(), cluster_blocks(), read, memory.given[thread()]};
+}
+
 }  // namespace
 
 void multiply_f16(const f16* a, const f16* b, float* d, Stream stream) {
@@ -94,6 +111,20 @@ void look_at_words(const uint32_t* words, Words32* results, Stream stream) {
 void release_all(uint16_t* owners, int32_t count, int32_t blocks, int32_t threads, uint16_t* before,
                  Stream stream) {
   launch(stream, {.grid_x = blocks, .threads = threads}, release_kernel, owners, count, before);
+}
+
+int32_t largest_cluster(Stream stream) {
+  return limits(stream).cluster;
+}
+
+void meet_neighbours(const MeetingShape& shape, Neighbours* neighbours, Stream stream) {
+  launch(stream,
+         {.grid_x = shape.columns,
+          .grid_y = shape.clusters * shape.cluster,
+          .threads = shape.threads,
+          .shared_bytes = sizeof(Meeting),
+          .cluster = shape.cluster},
+         meet_kernel, neighbours);
 }
 
 }  // namespace tessera

@@ -31,4 +31,24 @@ void look_at_words(const uint32_t* words, Words32* results, Stream stream);
 void release_all(uint16_t* owners, int32_t count, int32_t blocks, int32_t threads, uint16_t* before,
                  Stream stream);
 
+// Returns: blocks of a cluster at most on the stream's device.
+int32_t largest_cluster(Stream stream);
+
+// Blocks of a grid of [clusters * cluster][columns] that a thread has met through shared memory.
+struct Neighbours {
+  int32_t rank;
+  int32_t blocks;  // of the cluster
+  int32_t read;    // number of the thread in the grid that the next block of the cluster holds
+  int32_t given;   // that of the block before, which wrote it
+};
+// neighbours: of every thread, [clusters * cluster][columns][threads], at most kMeeting threads.
+inline constexpr int32_t kMeeting = 64;
+struct MeetingShape {
+  int32_t columns;
+  int32_t clusters;
+  int32_t cluster;
+  int32_t threads;
+};
+void meet_neighbours(const MeetingShape& shape, Neighbours* neighbours, Stream stream);
+
 }  // namespace tessera

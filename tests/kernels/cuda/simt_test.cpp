@@ -120,6 +120,28 @@ TEST_P(Simt, OneThreadSeesTheLastOwnerGo) {
   EXPECT_EQ(std::count(before.begin(), before.end(), 0), 0);
 }
 
+TEST_P(Simt, BlocksOfAClusterShareTheirMemory) {
+  for (int32_t cluster = 1; cluster <= largest_cluster(stream()); cluster *= 2) {
+    const MeetingShape shape{.columns = 3, .clusters = 2, .cluster = cluster, .threads = kMeeting};
+    const int32_t blocks = shape.columns * shape.clusters * cluster;
+    std::vector<Neighbours> neighbours(static_cast<size_t>(blocks * kMeeting));
+    meet_neighbours(shape, neighbours.data(), stream());
+    wait();
+    for (int32_t i = 0; i < blocks * kMeeting; ++i) {
+      const Neighbours& seen = neighbours[static_cast<size_t>(i)];
+      const int32_t y = i / kMeeting / shape.columns;
+      const auto in_rank = [&](int32_t rank) {  // the thread's counterpart there
+        return i + (rank % cluster - y % cluster) * shape.columns * kMeeting;
+      };
+      SCOPED_TRACE("cluster of " + std::to_string(cluster) + ", thread " + std::to_string(i));
+      ASSERT_EQ(seen.blocks, cluster);
+      ASSERT_EQ(seen.rank, y % cluster) << "clusters are consecutive in y";
+      ASSERT_EQ(seen.read, in_rank(y % cluster + 1));
+      ASSERT_EQ(seen.given, in_rank(y % cluster + cluster - 1));
+    }
+  }
+}
+
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(Simt);
 INSTANTIATE_TEST_SUITE_P(Cuda, Simt, testing::ValuesIn(devices_of_this_machine()),
                          [](const auto& instance) { return instance.param.name; });

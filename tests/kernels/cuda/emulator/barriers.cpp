@@ -1,7 +1,9 @@
 #include "tests/kernels/cuda/emulator/barriers.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <iterator>
 #include <set>
 #include <string>
 #include <string_view>
@@ -16,6 +18,8 @@ std::string name_of(const std::source_location& place) {
   return std::string(path.substr(path.rfind('/') + 1)) + ":" + std::to_string(place.line());
 }
 
+constexpr std::string_view kNames[] = {"cluster", "block", "warp", "missing"};  // of BarrierKind
+
 // The fault of TESSERA_EMULATED_FAULT.
 struct Fault {
   std::string place;  // empty: none
@@ -27,10 +31,11 @@ Fault fault_of_process() {
     return {};
   }
   const std::string fault = variable;
-  const bool missing = fault.starts_with("missing:");
-  TESSERA_CHECK(missing || fault.starts_with("warp:"), "an unknown fault of a barrier");
+  const auto* kind = std::find(std::begin(kNames) + 1, std::end(kNames),
+                               std::string_view(fault).substr(0, fault.find(':')));
+  TESSERA_CHECK(kind != std::end(kNames), "an unknown fault of a barrier");
   std::fprintf(stderr, "emulated fault: %s\n", variable);
-  return {fault.substr(fault.find(':') + 1), missing ? BarrierKind::none : BarrierKind::warp};
+  return {fault.substr(fault.find(':') + 1), static_cast<BarrierKind>(kind - std::begin(kNames))};
 }
 
 // Prints the places that were added when the process ends.
@@ -54,7 +59,7 @@ BarrierKind barrier_at(const std::source_location& place, BarrierKind intended) 
   static const bool listed = std::getenv("TESSERA_EMULATED_BARRIERS") != nullptr;
   if (listed) {
     static Places places;
-    places.add((intended == BarrierKind::block ? "block " : "warp ") + name_of(place));
+    places.add(std::string(kNames[static_cast<size_t>(intended)]) + " " + name_of(place));
   }
   return !fault.place.empty() && fault.place == name_of(place) ? fault.left : intended;
 }

@@ -9,8 +9,9 @@ namespace tessera::simt::emulation {
 // place in the source, and expects that some test fails. Environment:
 //   TESSERA_EMULATED_FAULT=missing:kv_store.cu:53   that barrier does nothing
 //   TESSERA_EMULATED_FAULT=warp:kv_store.cu:53      that barrier of a block serves its warps alone
+//   TESSERA_EMULATED_FAULT=block:row_threads.h:63   that barrier of a cluster serves blocks alone
 //   TESSERA_EMULATED_BARRIERS=1                     prints the places of all barriers that ran
-enum class BarrierKind : uint8_t { block, warp, none };
+enum class BarrierKind : uint8_t { cluster, block, warp, none };
 
 // Returns: what the barrier at `place` does, which is of the kind `intended` in the source.
 BarrierKind barrier_at(const std::source_location& place, BarrierKind intended);

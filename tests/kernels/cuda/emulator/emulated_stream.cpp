@@ -76,6 +76,12 @@ StreamCounts counts() {
   return g_counts;
 }
 
+const DeviceLimits& limits(Stream) {
+  // So few that lists of tests are longer than the warps that run at once.
+  static constexpr DeviceLimits kLimits{.multiprocessors = 16, .cluster = kMaxCluster};
+  return kLimits;
+}
+
 void finish_queued() {
   const Kernels kernels = std::exchange(g_queued, {});
   const DeviceAccess access;

@@ -5,6 +5,7 @@
 #include <functional>
 #include <span>
 
+#include "kernels/cuda/simt/launch_shape.h"
 #include "kernels/recording.h"
 
 namespace tessera::simt::emulation {
@@ -22,6 +23,9 @@ struct StreamCounts {
   int64_t waits = 0;       // including copies to the host
 };
 StreamCounts counts();
+
+// Returns: limits of the emulated device, which are an H100's; in real_stream.cpp the stream's own.
+const DeviceLimits& limits(Stream stream);
 
 // Queues a kernel, or records it during record().
 void start(std::function<void()> kernel, Stream stream);

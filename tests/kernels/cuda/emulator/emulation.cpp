@@ -3,6 +3,7 @@
 #include <setjmp.h>
 #include <ucontext.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <deque>
@@ -49,12 +50,14 @@ struct Barrier {
 
 // setcontext() enters each context once. After that fibers switch by long jumps, because
 // swapcontext() makes a system call for signal masks each time.
+struct Block;
 struct Fiber {
   ucontext_t context = {};
   jmp_buf place = {};
   bool entered = false;
   std::unique_ptr<std::byte[]> stack;
   Thread thread;
+  Block* block = nullptr;
   void* fake_stack = nullptr;
   // The fiber waits until the barrier's generation differs from `generation`; null: not waiting.
   const Barrier* waits_for = nullptr;
@@ -70,9 +73,22 @@ struct Warp {
   const char* instruction = nullptr;
 };
 
-// Runs one block at a time, because kernels of tests run on one thread.
-class Block {
+// State of a block. Fibers and memory serve later blocks.
+struct Block {
+  std::vector<Fiber> fibers;
+  std::vector<Warp> warps;
+  std::vector<std::byte> memory;  // shared
+  std::vector<int32_t> order;     // of warps
+  int32_t number = 0;             // place in the grid
+  int32_t left = 0;               // threads that have not ended
+  Barrier barrier;
+  int64_t accessed = -1;  // barriers of the cluster that preceded another block's last in_block()
+};
+
+// Runs one cluster at a time, because kernels of tests run on one thread.
+class Cluster {
  public:
+  // (x, y): the first block's place.
   void run(const LaunchShape& shape, int32_t x, int32_t y, const std::function<void()>& body);
 
   const Thread& self() const { return current_->thread; }
@@ -95,12 +111,15 @@ class Block {
     to_scheduler(&current_->fake_stack);
   }
   void wait_for_block() {
-    wait(barrier_, self().shape.threads, [] {});
+    wait(current_->block->barrier, self().shape.threads, [] {});
+  }
+  void wait_for_cluster() {
+    wait(barrier_, self().shape.threads * self().shape.cluster, [] {});
   }
 
   const Operands& exchange(const char* instruction, const void* operand, size_t bytes,
                            void (*combine)(Operands&)) {
-    Warp& warp = warps_[static_cast<size_t>(self().thread / kWarp)];
+    Warp& warp = current_->block->warps[static_cast<size_t>(self().thread / kWarp)];
     TESSERA_CHECK(warp.barrier.arrived == 0 || std::strcmp(warp.instruction, instruction) == 0,
                   "lanes of a warp execute different instructions");
     warp.instruction = instruction;
@@ -117,18 +136,20 @@ class Block {
     return operands;
   }
 
+  void* in_block(const void* place, int32_t rank);
+
  private:
   static void enter();
   void to_scheduler(void** fake_stack);
+  void prepare(Block& block, const Thread& first);
   void prepare(Fiber& fiber, const Thread& thread);
   bool resume(Fiber& fiber);
-  bool resume_warp(int32_t warp);
+  bool resume_warp(Block& block, int32_t warp);
+  bool resume_block(Block& block);
 
-  std::vector<Fiber> fibers_;
-  std::vector<Warp> warps_;
-  std::vector<std::byte> shared_;
-  std::vector<int32_t> order_;  // of warps
-  int32_t left_ = 0;            // threads that have not ended
+  std::array<Block, kMaxCluster> blocks_;
+  std::array<std::span<const std::byte>, kMaxCluster> shared_;  // memory of the running blocks
+  std::vector<int32_t> order_;                                  // of blocks
   Barrier barrier_;
   Fiber* current_ = nullptr;  // null while the scheduler runs
   Place place_;
@@ -140,13 +161,13 @@ class Block {
   size_t scheduler_stack_bytes_ = 0;
 };
 
-Block& block() {
-  static Block instance;
+Cluster& cluster() {
+  static Cluster instance;
   return instance;
 }
 
-void Block::enter() {
-  Block& self = block();
+void Cluster::enter() {
+  Cluster& self = cluster();
   after_switch(nullptr, &self.scheduler_stack_, &self.scheduler_stack_bytes_);
   (*self.body_)();
   TESSERA_CHECK(self.current_->copies.empty(), "a thread ended before its copies");
@@ -154,7 +175,7 @@ void Block::enter() {
   self.to_scheduler(nullptr);
 }
 
-void Block::to_scheduler(void** fake_stack) {
+void Cluster::to_scheduler(void** fake_stack) {
   Fiber& fiber = *current_;
   before_switch(fake_stack, scheduler_stack_, scheduler_stack_bytes_);
   if (_setjmp(fiber.place) == 0) {
@@ -164,7 +185,7 @@ void Block::to_scheduler(void** fake_stack) {
 }
 
 // Runs a fiber until it waits or ends. Returns: false if it has ended or still waits.
-bool Block::resume(Fiber& fiber) {
+bool Cluster::resume(Fiber& fiber) {
   if (fiber.done ||
       (fiber.waits_for != nullptr && fiber.waits_for->generation == fiber.generation)) {
     return false;
@@ -184,33 +205,69 @@ bool Block::resume(Fiber& fiber) {
   return true;
 }
 
-const Place* Block::place() {
+const Place* Cluster::place() {
   if (current_ == nullptr || !observed_) {
     return nullptr;
   }
+  const Block& block = *current_->block;
+  place_.block = block.number;
   place_.thread = current_->thread.thread;
-  place_.block_epoch = barrier_.generation;
-  place_.warp_epoch = warps_[static_cast<size_t>(place_.thread / kWarp)].epoch;
+  place_.cluster_epoch = barrier_.generation;
+  place_.block_epoch = block.barrier.generation;
+  place_.warp_epoch = block.warps[static_cast<size_t>(place_.thread / kWarp)].epoch;
   place_.stack = {current_->stack.get(), kStackBytes};
   return &place_;
 }
 
+void* Cluster::in_block(const void* place, int32_t rank) {
+  const std::byte* own = self().shared;
+  const int64_t offset = static_cast<const std::byte*>(place) - own;
+  TESSERA_CHECK(offset >= 0 && offset < self().shape.shared_bytes,
+                "a place outside the block's shared memory");
+  TESSERA_CHECK(rank >= 0 && rank < self().shape.cluster, "a block outside the cluster");
+  Block& there = blocks_[static_cast<size_t>(rank)];
+  if (rank != self().cluster_rank) {
+    TESSERA_CHECK(barrier_.generation > 0, "shared memory of a block that may not have begun");
+    there.accessed = barrier_.generation;
+  }
+  return there.fibers[0].thread.shared + offset;
+}
+
 // Resumes each lane once. Returns: whether one of them moved.
-bool Block::resume_warp(int32_t warp) {
+bool Cluster::resume_warp(Block& block, int32_t warp) {
   std::array<int32_t, kWarp> lanes;
   Schedule::of_process().arrange(lanes);
   bool moved = false;
   for (const int32_t lane : lanes) {
-    Fiber& fiber = fibers_[static_cast<size_t>(warp * kWarp + lane)];
+    Fiber& fiber = block.fibers[static_cast<size_t>(warp * kWarp + lane)];
     if (resume(fiber)) {
       moved = true;
-      left_ -= fiber.done ? 1 : 0;
+      block.left -= fiber.done ? 1 : 0;
     }
   }
   return moved;
 }
 
-void Block::prepare(Fiber& fiber, const Thread& thread) {
+// Gives each warp a turn. Returns: whether one of them moved.
+bool Cluster::resume_block(Block& block) {
+  if (block.left == 0) {
+    return false;
+  }
+  Schedule& schedule = Schedule::of_process();
+  bool moved = false;
+  schedule.arrange(block.order);
+  for (const int32_t warp : block.order) {
+    while (resume_warp(block, warp)) {
+      moved = true;
+      if (!schedule.goes_on()) {
+        break;
+      }
+    }
+  }
+  return moved;
+}
+
+void Cluster::prepare(Fiber& fiber, const Thread& thread) {
   if (fiber.stack == nullptr) {
     fiber.stack = std::make_unique_for_overwrite<std::byte[]>(kStackBytes);
   }
@@ -223,121 +280,86 @@ void Block::prepare(Fiber& fiber, const Thread& thread) {
   fiber.context.uc_stack.ss_sp = fiber.stack.get();
   fiber.context.uc_stack.ss_size = kStackBytes;
   fiber.context.uc_link = nullptr;
-  makecontext(&fiber.context, &Block::enter, 0);
+  makecontext(&fiber.context, &Cluster::enter, 0);
 }
 
-void Block::run(const LaunchShape& shape, int32_t x, int32_t y, const std::function<void()>& body) {
+// `first`: the block's thread 0, but for its shared memory.
+void Cluster::prepare(Block& block, const Thread& first) {
+  const LaunchShape& shape = first.shape;
   const size_t count = static_cast<size_t>(shape.threads);
-  if (fibers_.size() < count) {
-    fibers_.resize(count);
+  if (block.fibers.size() < count) {
+    block.fibers.resize(count);
   }
-  warps_.assign(count / kWarp, {});
-  order_.resize(count / kWarp);
-  place_.block = y * shape.grid_x + x;
-  ++place_.block_run;
-  barrier_ = {};
-  body_ = &body;
+  block.warps.assign(count / kWarp, {});
+  block.order.resize(count / kWarp);
+  block.number = first.block_y * shape.grid_x + first.block_x;
+  block.left = shape.threads;
+  block.barrier = {};
+  block.accessed = -1;
   constexpr size_t kAlign = 128;
-  shared_.assign(static_cast<size_t>(shape.shared_bytes) + kAlign, std::byte{0xff});
-  void* shared = shared_.data();
-  size_t space = shared_.size();
+  block.memory.assign(static_cast<size_t>(shape.shared_bytes) + kAlign, std::byte{0xff});
+  void* shared = block.memory.data();
+  size_t space = block.memory.size();
   std::align(kAlign, 0, shared, space);
-  place_.shared = shared_;
-  for (size_t i = 0; i < count; ++i) {
-    prepare(fibers_[i], {static_cast<int32_t>(i), x, y, shape, static_cast<std::byte*>(shared)});
+  Thread thread = first;
+  thread.shared = static_cast<std::byte*>(shared);
+  for (; thread.thread < shape.threads; ++thread.thread) {
+    Fiber& fiber = block.fibers[static_cast<size_t>(thread.thread)];
+    fiber.block = &block;
+    prepare(fiber, thread);
   }
-  Schedule& schedule = Schedule::of_process();
-  for (left_ = shape.threads; left_ > 0;) {
+}
+
+void Cluster::run(const LaunchShape& shape, int32_t x, int32_t y,
+                  const std::function<void()>& body) {
+  const std::span blocks(blocks_.data(), static_cast<size_t>(shape.cluster));
+  for (int32_t rank = 0; rank < shape.cluster; ++rank) {
+    Block& block = blocks[static_cast<size_t>(rank)];
+    prepare(block, {0, x, y + rank, rank, shape, nullptr});
+    shared_[static_cast<size_t>(rank)] = block.memory;
+  }
+  order_.resize(blocks.size());
+  barrier_ = {};
+  ++place_.cluster_run;
+  place_.shared = std::span(shared_).first(blocks.size());
+  body_ = &body;
+  const auto goes_on = [&] { return blocks.size() > 1 && Schedule::of_process().goes_on(); };
+  const auto runs = [](const Block& block) { return block.left > 0; };
+  while (std::ranges::any_of(blocks, runs)) {
     bool moved = false;
-    schedule.arrange(order_);
-    for (const int32_t warp : order_) {
-      while (resume_warp(warp)) {
+    Schedule::of_process().arrange(order_);
+    for (const int32_t rank : order_) {
+      while (resume_block(blocks[static_cast<size_t>(rank)])) {
         moved = true;
-        if (!schedule.goes_on()) {
+        if (!goes_on()) {
           break;
         }
       }
     }
+    TESSERA_CHECK(moved || barrier_.arrived == 0,
+                  "threads wait at a barrier of the cluster that others never reach");
     TESSERA_CHECK(moved, "threads wait at a barrier that others never reach");
   }
-}
-
-// Operands of a lane for a product, and its part of the result.
-template <class Sum>
-struct Fragments {
-  uint32_t a[4];
-  uint32_t b[2];
-  Sum d[4];
-};
-
-// Computes the product of a warp. Each word holds `kElements` elements of A or B along the sum;
-// of_a(word, e) and of_b(word, e) return element e. Sums in Wide, and rounds once.
-template <class Sum, class Wide, int kElements, class OfA, class OfB>
-void multiply(Operands& operands, OfA&& of_a, OfB&& of_b) {
-  constexpr int kDepth = 8 * kElements;
-  Wide a[16][kDepth];
-  Wide b[8][kDepth];
-  for (int32_t at = 0; at < kWarp; ++at) {
-    const auto lane = operands.get<Fragments<Sum>>(at);
-    for (int32_t e = 0; e < kElements; ++e) {
-      const int32_t k = at % 4 * kElements + e;
-      for (int32_t half = 0; half < 2; ++half) {
-        a[at / 4][k + half * kDepth / 2] = of_a(lane.a[2 * half], e);
-        a[at / 4 + 8][k + half * kDepth / 2] = of_a(lane.a[2 * half + 1], e);
-        b[at / 4][k + half * kDepth / 2] = of_b(lane.b[half], e);
-      }
-    }
+  for (const Block& block : blocks) {
+    TESSERA_CHECK(block.accessed < barrier_.generation,
+                  "shared memory of a block that may have ended");
   }
-  for (int32_t at = 0; at < kWarp; ++at) {
-    auto lane = operands.get<Fragments<Sum>>(at);
-    for (int32_t i = 0; i < 4; ++i) {
-      const Wide* row = a[at / 4 + i / 2 * 8];
-      const Wide* column = b[2 * (at % 4) + i % 2];
-      Wide sum = Wide{lane.d[i]};
-      for (int32_t k = 0; k < kDepth; ++k) {
-        sum += row[k] * column[k];
-      }
-      lane.d[i] = static_cast<Sum>(sum);
-    }
-    operands.put(at, lane);
-  }
-}
-
-void multiply_f16(Operands& operands) {
-  const auto element = [](uint32_t word, int32_t e) {
-    return double{to_f32(f16{static_cast<uint16_t>(word >> (16 * e))})};
-  };
-  multiply<float, double, 2>(operands, element, element);
-}
-
-void multiply_bytes(Operands& operands) {
-  multiply<int32_t, int32_t, 4>(
-      operands,
-      [](uint32_t word, int32_t e) { return int32_t{static_cast<uint8_t>(word >> 8 * e)}; },
-      [](uint32_t word, int32_t e) { return int32_t{static_cast<int8_t>(word >> 8 * e)}; });
-}
-
-template <class Sum>
-void product(const char* instruction, Sum (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2],
-             void (*combine)(Operands&)) {
-  const Fragments<Sum> own{{a[0], a[1], a[2], a[3]}, {b[0], b[1]}, {d[0], d[1], d[2], d[3]}};
-  const auto result =
-      exchange(instruction, &own, sizeof(own), combine).template get<Fragments<Sum>>(lane());
-  std::copy_n(result.d, 4, d);
 }
 
 }  // namespace
 
 const Thread& self() {
-  return block().self();
+  return cluster().self();
 }
 
 void synchronize(BarrierKind kind, const std::source_location& place) {
   switch (barrier_at(place, kind)) {
+    case BarrierKind::cluster:
+      return cluster().wait_for_cluster();
     case BarrierKind::block:
-      return block().wait_for_block();
+      return cluster().wait_for_block();
     case BarrierKind::warp:
-      block().exchange("sync_warp", nullptr, 0, nullptr);
+      cluster().exchange("sync_warp", nullptr, 0, nullptr);
       return;
     case BarrierKind::none:
       return;
@@ -346,15 +368,19 @@ void synchronize(BarrierKind kind, const std::source_location& place) {
 
 const Operands& exchange(const char* instruction, const void* operand, size_t bytes,
                          void (*combine)(Operands&)) {
-  return block().exchange(instruction, operand, bytes, combine);
+  return cluster().exchange(instruction, operand, bytes, combine);
+}
+
+void* place_in_block(void* place, int32_t rank) {
+  return cluster().in_block(place, rank);
 }
 
 void begin_copy(CopyAhead copy) {
-  block().copies().push_back(copy);
+  cluster().copies().push_back(copy);
 }
 
 bool take_copy(CopyAhead& copy) {
-  std::deque<CopyAhead>& copies = block().copies();
+  std::deque<CopyAhead>& copies = cluster().copies();
   if (copies.empty()) {
     return false;
   }
@@ -364,18 +390,18 @@ bool take_copy(CopyAhead& copy) {
 }
 
 const Place* current_place() {
-  return block().place();
+  return cluster().place();
 }
 
 AtomicAccess::AtomicAccess(const void* address, size_t bytes) {
   if (note_atomic != nullptr) {
     note_atomic(address, bytes);
   }
-  block().observe(false);
+  cluster().observe(false);
 }
 
 AtomicAccess::~AtomicAccess() {
-  block().observe(true);
+  cluster().observe(true);
 }
 
 void check_shape(const LaunchShape& shape) {
@@ -383,28 +409,24 @@ void check_shape(const LaunchShape& shape) {
                 "a block needs whole warps, at most 32");
   TESSERA_CHECK(shape.grid_x >= 0 && shape.grid_y >= 0 && shape.grid_y <= kMaxGridY,
                 "a grid with more blocks than a launch can have");
+  TESSERA_CHECK(shape.cluster > 0 && shape.cluster <= kMaxCluster,
+                "a cluster with more blocks than every GPU can launch");
+  TESSERA_CHECK(shape.grid_y % shape.cluster == 0, "a grid that is no multiple of its clusters");
   TESSERA_CHECK(shape.shared_bytes >= 0 && shape.shared_bytes <= kMaxSharedBytes,
                 "more shared memory than a block can have");
 }
 
 void run(const LaunchShape& shape, const std::function<void()>& body) {
   const DeviceAccess access;
-  std::vector<int32_t> blocks(static_cast<size_t>(int64_t{shape.grid_x} * shape.grid_y));
-  Schedule::of_process().arrange(blocks);
-  block().begin_launch();
-  for (const int32_t at : blocks) {
-    block().run(shape, at % shape.grid_x, at / shape.grid_x, body);
+  std::vector<int32_t> clusters(
+      static_cast<size_t>(int64_t{shape.grid_x} * shape.grid_y / shape.cluster));
+  Schedule::of_process().arrange(clusters);
+  cluster().begin_launch();
+  for (const int32_t at : clusters) {
+    cluster().run(shape, at % shape.grid_x, at / shape.grid_x * shape.cluster, body);
   }
 }
 
 }  // namespace emulation
-
-void mma_f16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
-  emulation::product("mma_f16", d, a, b, emulation::multiply_f16);
-}
-
-void mma_u8s8(int32_t (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
-  emulation::product("mma_u8s8", d, a, b, emulation::multiply_bytes);
-}
 
 }  // namespace tessera::simt

@@ -1,9 +1,10 @@
 #pragma once
 
-// Implementation of simt.h on the host, for tests. Launches are queued until the host waits. Blocks
-// run one after the other; the threads of a block are fibers that switch when they wait for each
-// other. Both go in the order of schedule.h. Integer products are exact; products of f16 are summed
-// in double precision and rounded to f32 once, as the hardware's documentation allows.
+// Implementation of simt.h on the host, for tests. Launches are queued until the host waits.
+// Clusters of blocks run one after the other; the threads of a cluster are fibers that switch when
+// they wait for each other. Both go in the order of schedule.h. Integer products are exact;
+// products of f16 are summed in double precision and rounded to f32 once, as the hardware's
+// documentation allows.
 
 #include <algorithm>
 #include <bit>
@@ -37,12 +38,13 @@ struct Thread {
   int32_t thread = 0;
   int32_t block_x = 0;
   int32_t block_y = 0;
+  int32_t cluster_rank = 0;
   LaunchShape shape;
   std::byte* shared = nullptr;
 };
 const Thread& self();
 
-// A barrier of the block or of the warp, which stands at `place` in the source.
+// A barrier of the cluster, the block or the warp, which stands at `place` in the source.
 void synchronize(BarrierKind kind, const std::source_location& place);
 
 // Data that the lanes of a warp exchange in one collective instruction.
@@ -70,15 +72,22 @@ struct Operands {
 const Operands& exchange(const char* instruction, const void* operand, size_t bytes,
                          void (*combine)(Operands&) = nullptr);
 
+// Returns: address in the shared memory of another block of the running cluster.
+// Requires: `place` is in shared memory of the running thread's block.
+// Errors: aborts if no barrier of the cluster came before. The cluster's end aborts if none came
+// behind.
+void* place_in_block(void* place, int32_t rank);
+
 // Thread, block and kernel that run, for the search for races (races.h).
 struct Place {
-  int64_t launch = 0;     // number of the kernel
-  int64_t block_run = 0;  // number of the block among those of all kernels
-  int32_t block = 0;      // its place in the grid
+  int64_t launch = 0;       // number of the kernel
+  int64_t cluster_run = 0;  // number of the cluster among those of all kernels
+  int32_t block = 0;        // place of the block in the grid
   int32_t thread = 0;
-  int64_t block_epoch = 0;  // barriers of the block that the thread has passed
-  int64_t warp_epoch = 0;   // those of its warp
-  std::span<const std::byte> shared;
+  int64_t cluster_epoch = 0;  // barriers of the cluster that the thread has passed
+  int64_t block_epoch = 0;    // those of the block
+  int64_t warp_epoch = 0;     // those of its warp
+  std::span<const std::span<const std::byte>> shared;  // of the cluster's blocks
   std::span<const std::byte> stack;
 };
 // Returns: that of the running thread; null on the host.
@@ -109,7 +118,7 @@ inline constexpr int32_t kMaxGridY = 65535;
 inline constexpr int32_t kMaxSharedBytes = 99 * 1024;
 void check_shape(const LaunchShape& shape);
 
-// Runs `body` for each thread of each block. Shared memory is 0xff at the start of each block.
+// Runs `body` for each thread of each block. Shared memory is 0xff at the start of each cluster.
 void run(const LaunchShape& shape, const std::function<void()>& body);
 
 }  // namespace emulation
@@ -141,9 +150,8 @@ inline std::span<std::byte> staging(Stream stream) {
 inline void wait(Stream stream) {
   emulation::wait(stream);
 }
-// One, so that lists of work are longer than the warps that run at once.
-inline int32_t multiprocessors(Stream) {
-  return 1;
+inline const DeviceLimits& limits(Stream stream) {
+  return emulation::limits(stream);
 }
 
 template <class T>
@@ -183,6 +191,20 @@ inline void sync_block(const std::source_location& place = std::source_location:
 }
 inline void sync_warp(const std::source_location& place = std::source_location::current()) {
   emulation::synchronize(emulation::BarrierKind::warp, place);
+}
+
+inline int32_t cluster_rank() {
+  return emulation::self().cluster_rank;
+}
+inline int32_t cluster_blocks() {
+  return emulation::self().shape.cluster;
+}
+inline void sync_cluster(const std::source_location& place = std::source_location::current()) {
+  emulation::synchronize(emulation::BarrierKind::cluster, place);
+}
+template <class T>
+T* in_block(T* place, int32_t rank) {
+  return static_cast<T*>(emulation::place_in_block(place, rank));
 }
 
 template <class T>

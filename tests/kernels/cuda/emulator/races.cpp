@@ -77,6 +77,9 @@ bool Races::ordered(const Access& before, const Access& now) {
   if (before.scope != now.scope) {
     return true;
   }
+  if (before.cluster == now.cluster && before.cluster_epoch < now.cluster_epoch) {
+    return true;
+  }
   if (before.block != now.block) {
     return false;
   }
@@ -93,12 +96,14 @@ void Races::compare(const Access& before, const Access& now, uintptr_t address) 
     return;
   }
   reported_.push_back(pair);
+  reports_ = true;
   std::fprintf(stderr, "data race at %p:\n", reinterpret_cast<void*>(address));
   for (const Access& access : {before, now}) {
     std::fprintf(stderr, "  %s by thread %d of block %d\n", name_of(access.kind), access.thread,
                  access.block);
     print_line_of(access.code);
   }
+  reports_ = false;
 }
 
 void Races::note_byte(const Access& now, uintptr_t address) {
@@ -122,7 +127,7 @@ void Races::note(const void* address, size_t bytes, Kind kind, const void* code)
   const auto within = [first](std::span<const std::byte> memory) {
     return first - reinterpret_cast<uintptr_t>(memory.data()) < memory.size();
   };
-  if (place == nullptr || within(place->stack)) {
+  if (place == nullptr || reports_ || within(place->stack)) {
     return;
   }
   if (place->launch != launch_) {
@@ -133,7 +138,10 @@ void Races::note(const void* address, size_t bytes, Kind kind, const void* code)
     pages_.clear();
     last_ = nullptr;
   }
-  const Access now{within(place->shared) ? -place->block_run : place->launch,
+  const bool in_shared = std::any_of(place->shared.begin(), place->shared.end(), within);
+  const Access now{in_shared ? -place->cluster_run : place->launch,
+                   place->cluster_run,
+                   place->cluster_epoch,
                    place->block_epoch,
                    place->warp_epoch,
                    code,

@@ -16,9 +16,10 @@ namespace tessera::simt::emulation {
 // epochs of FastTrack (Flanagan and Freund 2009). Barriers nest, so two numbers replace its vector
 // clocks.
 //
-// Two accesses are ordered by sync_block() within a block, sync_warp() within a warp, and the end
-// of a kernel. Shuffles, ballots and matrix products order nothing (CUDA C++ Programming Guide,
-// "Warp Vote Functions"). Blocks of a kernel are unordered. Not thread-safe.
+// Two accesses are ordered by sync_cluster() within a cluster, sync_block() within a block,
+// sync_warp() within a warp, and the end of a kernel. Shuffles, ballots and matrix products order
+// nothing (CUDA C++ Programming Guide, "Warp Vote Functions"). Clusters of a kernel are unordered.
+// Not thread-safe.
 class Races {
  public:
   enum class Kind : uint8_t { read, write, atomic };
@@ -36,7 +37,9 @@ class Races {
 
  private:
   struct Access {
-    int64_t scope = 0;  // kernel, or for shared memory the block; others are over
+    int64_t scope = 0;  // kernel, or for shared memory the cluster; others are over
+    int64_t cluster = 0;
+    int64_t cluster_epoch = 0;
     int64_t block_epoch = 0;
     int64_t warp_epoch = 0;
     const void* code = nullptr;
@@ -64,6 +67,7 @@ class Races {
   uintptr_t last_page_ = 0;
   Page* last_ = nullptr;
   std::vector<std::pair<const void*, const void*>> reported_;
+  bool reports_ = false;  // its accesses are not a kernel's
 };
 
 }  // namespace tessera::simt::emulation

@@ -7,12 +7,12 @@
 
 namespace tessera::simt::emulation {
 
-// The order in which the emulator resumes the blocks of a grid, the warps of a block and the lanes
-// of a warp. CUDA promises none, so results must be the same under all of them. The environment
-// variable TESSERA_EMULATED_ORDER names one:
+// The order in which the emulator resumes the clusters of a grid, the blocks of a cluster, the
+// warps of a block and the lanes of a warp. CUDA promises none, so results must be the same under
+// all of them. The environment variable TESSERA_EMULATED_ORDER names one:
 //   ascending     threads take turns; the first one begins
-//   descending    the last warp runs until it must wait for the block, then the one before
-//   shuffled:N    a random order from seed N, another one for each turn; warps get ahead of others
+//   descending    the last warp runs until it must wait for others, then the one before
+//   shuffled:N    a random order from seed N, another one for each turn; some get ahead of others
 // The default is shuffled:1.
 class Schedule {
  public:
@@ -26,7 +26,7 @@ class Schedule {
 
   // Arranges the numbers from 0 on in the order of the next turn.
   void arrange(std::span<int32_t> numbers);
-  // Returns: whether a warp that has moved is resumed again before others.
+  // Returns: whether a warp, or a block, that has moved is resumed again before others.
   bool goes_on();
 
   const std::string& name() const { return name_; }

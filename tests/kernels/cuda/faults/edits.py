@@ -71,4 +71,11 @@ EDITS = [
     edit("a sum that is not atomic", "pages/kv_pool.cu",
          "atomic_add(&taken[i / slot_rows(pool)], missing)", "taken[i / slot_rows(pool)] += missing", RACES,
          "*TakeThePages*"),
+    edit("each call over a row's blocks writes the same place", "sampling/row_threads.h", "    turn_ = 1 - turn_;\n",
+         "", RACES, "*KeepsOfEquals*8_blocks", source="sampling/sample.cu"),
+    edit("every block of a row writes the choice", "sampling/sample.cu",
+         "bool writes = all.rank() == 0;", "bool writes = true;", RACES, "*TakesTheForcedToken*8_blocks"),
+    edit("a block's sums stand in another's place", "sampling/row_threads.h",
+         "[turn_][rank()][k], thread() / kNumbers)", "[turn_][thread() / kNumbers][k], rank())", EMULATED,
+         "*KeepsOfEquals*8_blocks", source="sampling/sample.cu"),
 ]

@@ -5,8 +5,9 @@
 
 BUILD is a build folder with cuda_emulated_test, cuda_races_test and, where CUDA's headers are,
 cuda_host_test. Two kinds of faults:
-  barriers   each sync_block() and sync_warp() of the kernels in turn is left out, and those in BLOCKS
-             serve warps alone. The emulation does it at run time, so nothing is compiled.
+  barriers   each sync_cluster(), sync_block() and sync_warp() of the kernels in turn is left out.
+             Those in SMALLER also serve a part of their threads alone. The emulation does it at run
+             time, so nothing is compiled.
   edits      each line of edits.py replaces text in a copy of one source, which is compiled and linked
              into the test.
 A fault runs under the tests that reach its place, the fastest first. Tools: `orders` are the tests
@@ -35,8 +36,9 @@ SECONDS = 300  # of processor time, so that a busy machine catches nothing; a ke
 WALL_SECONDS = 12 * SECONDS  # for a test that waits forever, which takes no processor time
 FEW = 3  # tests of a fault's first run
 
-# Barriers of a block that are also tried as barriers of each warp alone: a wrong fence.
-BLOCKS = re.compile(r"\bsync_block\(\);")
+# Barriers of a block that are also tried as barriers of each warp alone, and those of a cluster as
+# barriers of each block alone: a wrong fence.
+SMALLER = {"warp": re.compile(r"\bsync_block\(\);"), "block": re.compile(r"\bsync_cluster\(\);")}
 
 
 def run(command, **variables):
@@ -80,11 +82,12 @@ def barriers():
             continue
         for number, line in enumerate(path.read_text().splitlines(), 1):
             code = line.split("//")[0]
-            if re.search(r"\bsync_(block|warp)\(\)", code):
+            if re.search(r"\bsync_(cluster|block|warp)\(\)", code):
                 place = f"{path.name}:{number}"
                 yield "missing:" + place, place
-                if BLOCKS.search(code):
-                    yield "warp:" + place, place
+                for part, barrier in SMALLER.items():
+                    if barrier.search(code):
+                        yield f"{part}:{place}", place
 
 
 def first_words(output):

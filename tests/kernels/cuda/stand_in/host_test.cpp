@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <numeric>
 #include <utility>
 #include <vector>
@@ -21,6 +22,10 @@ std::vector<int32_t> numbers_from(int32_t first, size_t count) {
   std::vector<int32_t> numbers(count);
   std::iota(numbers.begin(), numbers.end(), first);
   return numbers;
+}
+
+std::array<unsigned, 3> sizes(const dim3& of) {
+  return {of.x, of.y, of.z};
 }
 
 class CudaHost : public testing::Test {
@@ -146,6 +151,43 @@ TEST_F(CudaHost, StartsOfARecordingInARowReadTheirOwnPlans) {
   }
   stream_.synchronize();
   EXPECT_EQ(all, numbers_from(0, 5));
+}
+
+TEST_F(CudaHost, AClusterIsAnAttributeOfItsLaunch) {
+  const int kernel = 0;  // its address is that of a kernel
+  const auto launched = [&](const simt::LaunchShape& shape) {
+    stream_.launch(shape, &kernel, nullptr);
+    stream_.synchronize();
+    return stand_in::last_launch();
+  };
+  const auto clustered =
+      launched({.grid_x = 3, .grid_y = 8, .threads = 64, .shared_bytes = 100, .cluster = 4});
+  EXPECT_EQ(clustered.kernel, &kernel);
+  EXPECT_EQ(clustered.stream, stream_.handle());
+  EXPECT_EQ(sizes(clustered.grid), (std::array{3u, 8u, 1u}));
+  EXPECT_EQ(sizes(clustered.block), (std::array{64u, 1u, 1u}));
+  EXPECT_EQ(clustered.shared_bytes, 100);
+  EXPECT_EQ(sizes(clustered.cluster), (std::array{1u, 4u, 1u}));
+  EXPECT_EQ(sizes(launched({}).cluster), (std::array{0u, 0u, 0u})) << "a block alone needs none";
+}
+
+TEST_F(CudaHost, MoreSharedMemoryThanUsualIsRequestedFirst) {
+  const int kernel = 0;
+  stream_.launch({.shared_bytes = 64 << 10}, &kernel, nullptr);
+  stream_.synchronize();
+  EXPECT_EQ(stand_in::last_launch().shared_bytes, 64 << 10);
+}
+
+TEST(CudaDevice, HasClustersFromComputeCapability9On) {
+  const CudaStream hopper;
+  EXPECT_EQ(hopper.limits().cluster, 8);
+  EXPECT_EQ(hopper.limits().multiprocessors, stand_in::kMultiprocessors);
+  stand_in::set_capability(8);
+  CudaStream ampere;
+  EXPECT_EQ(ampere.limits().cluster, 1);
+  const int kernel = 0;
+  EXPECT_DEATH(ampere.launch({.grid_y = 2, .cluster = 2}, &kernel, nullptr), "cannot launch");
+  stand_in::set_capability(9);
 }
 
 using CudaHostDeath = CudaHost;

@@ -11,6 +11,9 @@ namespace tessera::simt::emulation {
 
 using cuda::CudaStream;
 
+const DeviceLimits& limits(Stream stream) {
+  return CudaStream::of(stream).limits();
+}
 void start(std::function<void()> kernel, Stream stream) {
   stand_in::launch(CudaStream::of(stream).handle(), std::move(kernel));
 }

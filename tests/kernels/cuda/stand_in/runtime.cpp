@@ -49,6 +49,9 @@ struct State {
   bool unloaded = false;
   size_t device_bytes = size_t{1} << 32;
   size_t device_used = 0;
+  int capability = 9;
+  std::map<const void*, size_t> shared_bytes;  // that kernels may have
+  Launched launched;
 };
 State& state() {
   static State& instance = *new State;
@@ -211,6 +214,14 @@ void load() {
 
 void set_device_bytes(size_t bytes) {
   state().device_bytes = bytes;
+}
+
+const Launched& last_launch() {
+  return state().launched;
+}
+
+void set_capability(int major) {
+  state().capability = major;
 }
 
 }  // namespace tessera::stand_in
@@ -379,6 +390,40 @@ const char* cudaGetErrorString(cudaError_t error) {
     default:
       return "another error";
   }
+}
+cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute, int value) {
+  TESSERA_CHECK(attribute == cudaFuncAttributeMaxDynamicSharedMemorySize,
+                "the stand-in knows one attribute of kernels");
+  state().shared_bytes[kernel] = static_cast<size_t>(value);
+  return cudaSuccess;
+}
+cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* kernel, void**) {
+  const auto own = state().shared_bytes.find(kernel);
+  const size_t most = own != state().shared_bytes.end() ? own->second : size_t{48} << 10;
+  if (config->dynamicSmemBytes > most) {
+    return result(cudaErrorInvalidValue);
+  }
+  Launched launched{kernel,           config->stream,           config->gridDim,
+                    config->blockDim, config->dynamicSmemBytes, {0, 0, 0}};
+  for (unsigned i = 0; i < config->numAttrs; ++i) {
+    TESSERA_CHECK(config->attrs[i].id == cudaLaunchAttributeClusterDimension,
+                  "the stand-in knows one attribute of launches");
+    const auto& size = config->attrs[i].val.clusterDim;
+    launched.cluster = {size.x, size.y, size.z};
+  }
+  append(config->stream, [launched] { state().launched = launched; });
+  return cudaSuccess;
+}
+cudaError_t cudaGetDevice(int* device) {
+  *device = 0;
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
+  TESSERA_CHECK(
+      attribute == cudaDevAttrMultiProcessorCount || attribute == cudaDevAttrComputeCapabilityMajor,
+      "the stand-in knows two attributes of its device");
+  *value = attribute == cudaDevAttrMultiProcessorCount ? kMultiprocessors : state().capability;
+  return result(device == 0 ? cudaSuccess : cudaErrorInvalidDevice);
 }
 cudaError_t cudaGetDeviceCount(int* count) {
   *count = 1;

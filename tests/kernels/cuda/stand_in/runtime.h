@@ -22,6 +22,21 @@ namespace tessera::stand_in {
 // Launches a kernel on a stream, or adds it to the stream's capture.
 void launch(cudaStream_t stream, std::function<void()> kernel);
 
+// The last launch by cudaLaunchKernelExC(), which runs nothing.
+struct Launched {
+  const void* kernel = nullptr;
+  cudaStream_t stream = nullptr;
+  dim3 grid;
+  dim3 block;
+  size_t shared_bytes = 0;
+  dim3 cluster{0, 0, 0};  // zeroes: without the attribute
+};
+const Launched& last_launch();
+
+// Sets the compute capability of later streams' device; 9 at first. It has kMultiprocessors.
+inline constexpr int kMultiprocessors = 132;
+void set_capability(int major);
+
 // Returns: true if [memory, memory + bytes) is in one allocation on the device.
 bool on_device(const void* memory, size_t bytes);
 
