@@ -17,10 +17,11 @@ struct QkvColumns {
 // Returns: qkv(norm(hidden))
 QkvColumns project(const DecoderStep& step, const LayerWeights& weights) {
   const LayerOps& ops = step.ops;
-  const MatrixView<float> normed = step.rows(ops.workspace.normed);
   const MatrixView<float> qkv = step.rows(ops.workspace.qkv);
-  ops.norm_stream(step.rows(ops.workspace.hidden), weights.attention_norm, 1, normed);
-  ops.linear(normed, weights.qkv, weights.qkv_bias, qkv);
+  ops.linear_of_norm({.hidden = step.rows(ops.workspace.hidden),
+                      .weight = weights.attention_norm,
+                      .out = step.rows(ops.workspace.normed)},
+                     weights.qkv, weights.qkv_bias, qkv);
   const int32_t queries = ops.config.query_width();
   const int32_t keys = ops.config.kv_width();
   return {.queries = qkv.columns(0, queries),

@@ -1,5 +1,6 @@
 #include "kernels/cuda/backend.h"
 
+#include "kernels/cuda/linear/activations.h"
 #include "kernels/cuda/linear/linear.h"
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/pages/served_formats.h"
@@ -20,6 +21,7 @@ Backend make() {
       .isa = "sm_80",
       .packed_weight_bytes = linear.packed_weight_bytes,
       .pack_weight = linear.pack_weight,
+      .rounds_ahead = cuda::rounds,
       .linear_scratch_bytes = linear.linear_scratch_bytes,
       .attention_scratch_bytes = cuda::attention_scratch_bytes,
       .kv_score_scratch_bytes = cuda::kv_score_scratch_bytes,

@@ -58,6 +58,32 @@ TEST(OpCost, LinearReadsWeightsInTheirFormat) {
   }
 }
 
+// fp8 has a scale for each token.
+TEST(OpCost, RowsForAProductHaveTheBytesOfItsFormat) {
+  const std::vector<float> weight(8);
+  const struct {
+    WeightFormat format;
+    int64_t bytes;
+  } cases[] = {{WeightFormat::bf16, 5 * 8 * 2}, {WeightFormat::fp8, 5 * 8 + 5 * 4}};
+  for (const auto& [format, bytes] : cases) {
+    const RoundedRows rounded{format, {}};
+    EXPECT_EQ(op_cost(RmsNormArgs{
+                  .in = shape<const float>(5, 8), .weight = weight, .out = {}, .rounded = rounded}),
+              (OpCost{(5 * 8 + 8) * 4, bytes, 4 * 5 * 8}));
+    EXPECT_EQ(
+        op_cost(SiluMulArgs{.gate_up = shape<const float>(5, 16), .out = {}, .rounded = rounded}),
+        (OpCost{5 * 16 * 4, bytes, 4 * 5 * 8}));
+    const PackedWeight packed{format, 6, 8, nullptr};
+    EXPECT_EQ(op_cost(LinearArgs{.in = shape<const float>(5, 8),
+                                 .weight = &packed,
+                                 .bias = {},
+                                 .out = shape<float>(5, 6),
+                                 .scratch = {},
+                                 .rounded = true}),
+              (OpCost{bytes + weight_bytes(format, 6, 8), 5 * 6 * 4, 2 * 5 * 6 * 8}));
+  }
+}
+
 TEST(OpCost, LinearReadsWhatItAddsTo) {
   const std::vector<float> bias(6);
   const PackedWeight weight{WeightFormat::f32, 6, 4, nullptr};
