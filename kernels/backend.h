@@ -65,6 +65,8 @@ struct Backend {
   bool coded_residuals = false;
   // True: kv_score and kv_compress serve scorers with kWeighsOutput (kernels/kv/kv_scorers.h).
   bool weighs_output = false;
+  // True: kv_store rotates queries and keys (StepRope).
+  bool applies_rope_in_store = false;
   // Records ops to be started together later (kernels/recording.h). Null: ops are called each time.
   std::unique_ptr<Recording> (*record)(const RecordArgs&, Stream) = nullptr;
 

@@ -198,6 +198,27 @@ OpCost op_cost(const KvSnapshotArgs& args) {
   return {.read_bytes = bytes, .written_bytes = bytes, .flops = 0};
 }
 
+namespace {
+
+// Returns: what StepRope adds. Keys are read and written anyway, and so are equal tables.
+OpCost rope_cost(const KvStoreArgs& args) {
+  const StepRope& by = args.rope;
+  if (by.rotary_dim == 0) return {};
+  const auto cost = [&](const MatrixView<const float>& heads) {
+    return op_cost(RopeArgs{.heads = {nullptr, heads.rows, heads.cols, heads.stride},
+                            .positions = by.positions,
+                            .head_dim = args.pages.head_dim,
+                            .rotary_dim = by.rotary_dim});
+  };
+  OpCost rope = cost(by.queries);
+  rope.flops += cost(args.keys).flops;
+  const int64_t key_angles = args.keys.rows * by.rotary_dim * kFloat;
+  rope.read_bytes += by.key_table.cos != by.query_table.cos ? key_angles : 0;
+  return rope;
+}
+
+}  // namespace
+
 // Every token is written unquantised. Tokens of groups that close are encoded too, including those
 // that an earlier step put into the residual buffer.
 OpCost op_cost(const KvStoreArgs& args) {
@@ -211,10 +232,11 @@ OpCost op_cost(const KvStoreArgs& args) {
     of_head.written_bytes +=
         span.count * dense_bytes + closed * kv_token_bytes(args.pages.layouts[span.tiers.high]);
   }
+  const OpCost rope = rope_cost(args);
   return {.read_bytes = tokens * (args.keys.cols + args.values.cols) * kFloat +
-                        of_head.read_bytes * args.pages.kv_heads,
-          .written_bytes = of_head.written_bytes * args.pages.kv_heads,
-          .flops = 0};
+                        of_head.read_bytes * args.pages.kv_heads + rope.read_bytes,
+          .written_bytes = of_head.written_bytes * args.pages.kv_heads + rope.written_bytes,
+          .flops = rope.flops};
 }
 
 namespace {

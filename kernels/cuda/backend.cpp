@@ -31,6 +31,7 @@ Backend make() {
       .attach_thread = cuda::attach_thread,
       .memory = &cuda::device_memory(),
       .serves_pages = serves_pages,
+      .applies_rope_in_store = true,
       .record = cuda::record,
       .embed = cuda::embed,
       .rms_norm = cuda::rms_norm,

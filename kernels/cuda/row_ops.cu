@@ -3,6 +3,7 @@
 #include "kernels/check.h"
 #include "kernels/cuda/linear/rounding.h"
 #include "kernels/cuda/ops.h"
+#include "kernels/cuda/pages/rope.h"
 #include "kernels/cuda/simt/block.h"
 #include "kernels/cuda/simt/simt.h"
 
@@ -62,16 +63,8 @@ rope_kernel(MatrixView<float> heads, const int32_t* positions, const float* cos,
             int32_t head_dim, int32_t rotary_dim) {
   const int32_t half = rotary_dim / 2;
   const int64_t angles = int64_t{positions[block_x()]} * half;
-  float* row = heads.data + block_x() * heads.stride;
-  for (int64_t i = thread(); i < heads.cols / head_dim * half; i += kRowThreads) {
-    float* x = row + i / half * head_dim + i % half;
-    float* y = x + half;
-    const float c = cos[angles + i % half];
-    const float s = sin[angles + i % half];
-    const float before = *x;
-    *x = fma(before, c, -*y * s);
-    *y = fma(before, s, *y * c);
-  }
+  rotate_heads(heads.data + block_x() * heads.stride, static_cast<int32_t>(heads.cols / head_dim),
+               head_dim, {cos + angles, sin + angles, half});
 }
 
 TESSERA_DEVICE float activated(float gate, Activation activation) {

@@ -206,6 +206,32 @@ TEST(OpCost, KvStoreWritesDenseTokensAndTheGroupsThatClose) {
                                    31 * 2 * 128 * 2 + 64 * 2 * (64 + 32 + 8), 0}));
 }
 
+TEST(OpCost, KvStoreWithRopeAlsoRotatesTheQueries) {
+  const Rows rows(kKvF16, 0);
+  const std::vector<SequenceSpan> spans{{0, 0, 3, 10, {}}};
+  const std::vector<int32_t> positions{10, 11, 12};
+  const float table[1] = {};
+  const float other[1] = {};
+  KvStoreArgs args{.keys = shape<const float>(3, 128),
+                   .values = shape<const float>(3, 128),
+                   .sequences = spans,
+                   .pages = rows.pages,
+                   .dense = {}};
+  const OpCost apart = op_cost(args);
+  args.rope = {.rotary_dim = 48,
+               .positions = positions,
+               .queries = shape<float>(3, 256),
+               .query_table = {table, table},
+               .key_table = {table, table}};
+  const int64_t angles = 3 * 48 * 4;
+  const int64_t queries = 3 * 4 * 48 * 4;
+  EXPECT_EQ(op_cost(args),
+            apart + (OpCost{queries + angles + 3 * 4, queries, 3 * 3 * (4 + 2) * 48}));
+  args.rope.key_table = {other, other};
+  EXPECT_EQ(op_cost(args),
+            apart + (OpCost{queries + 2 * angles + 3 * 4, queries, 3 * 3 * (4 + 2) * 48}));
+}
+
 TEST(OpCost, AttentionReadsWhatItsQueriesSee) {
   Rows rows(kKvF16, 0);
   rows.rows[0] = {64, 0};
