@@ -13,7 +13,7 @@
 namespace tessera {
 namespace {
 
-constexpr int64_t kLaunchesOfLayer = 15;  // docs/cuda.md, "A step"
+constexpr int64_t kLaunchesOfLayer = 12;  // docs/cuda.md, "A step"
 constexpr int64_t kOtherLaunches = 8;     // embedding, the last norm, copies of the plan
 
 // Returns: number of recorded decode steps over pages of that shape.

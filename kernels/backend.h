@@ -38,6 +38,9 @@ struct Backend {
                      const PackedWeight& weight) = nullptr;
   // Returns: true if `embed` looks up rows of a packed weight of that format. Null: none.
   bool (*looks_up)(WeightFormat format) = nullptr;
+  // Returns: true if rms_norm and silu_mul write rows for products with weights of that format
+  // (RoundedRows), and `linear` reads them. Null: none.
+  bool (*rounds_ahead)(WeightFormat format) = nullptr;
   int64_t (*linear_scratch_bytes)(int64_t tokens, int64_t cols);
   int64_t (*attention_scratch_bytes)(const StepLimits& limits, int32_t query_heads,
                                      int32_t head_dim);
@@ -65,6 +68,8 @@ struct Backend {
   bool coded_residuals = false;
   // True: kv_score and kv_compress serve scorers with kWeighsOutput (kernels/kv/kv_scorers.h).
   bool weighs_output = false;
+  // True: kv_store rotates queries and keys (StepRope).
+  bool applies_rope_in_store = false;
   // Records ops to be started together later (kernels/recording.h). Null: ops are called each time.
   std::unique_ptr<Recording> (*record)(const RecordArgs&, Stream) = nullptr;
 

@@ -22,6 +22,12 @@ int64_t elements(const MatrixView<T>& matrix) {
   return matrix.rows * matrix.cols;
 }
 
+// Returns: bytes of activations as weights of `format` are multiplied by. Where those are rounded
+// ahead, their types and scales are the weights' own.
+int64_t activation_bytes(WeightFormat format, int64_t rows, int64_t cols) {
+  return weight_bytes(format, rows, cols);
+}
+
 }  // namespace
 
 int64_t weight_bytes(WeightFormat format, int64_t rows, int64_t cols) {
@@ -50,18 +56,20 @@ OpCost op_cost(const EmbedArgs& args) {
 // Squares and their sum, then two factors for each element.
 OpCost op_cost(const RmsNormArgs& args) {
   return {.read_bytes = matrix_bytes(args.in) + std::ssize(args.weight) * kFloat,
-          .written_bytes = matrix_bytes(args.out),
+          .written_bytes = activation_bytes(args.rounded.format, args.in.rows, args.in.cols),
           .flops = 4 * elements(args.in)};
 }
 
 OpCost op_cost(const LinearArgs& args) {
   const PackedWeight& weight = *args.weight;
-  return {
-      .read_bytes = matrix_bytes(args.in) + weight_bytes(weight.format, weight.rows, weight.cols) +
-                    (weight.input_order != nullptr ? weight.cols * kId : 0) +
-                    std::ssize(args.bias) * kFloat + (args.accumulate ? matrix_bytes(args.out) : 0),
-      .written_bytes = matrix_bytes(args.out),
-      .flops = 2 * args.in.rows * weight.rows * weight.cols};
+  const WeightFormat in = args.rounded ? weight.format : WeightFormat::f32;
+  return {.read_bytes = activation_bytes(in, args.in.rows, args.in.cols) +
+                        weight_bytes(weight.format, weight.rows, weight.cols) +
+                        (weight.input_order != nullptr ? weight.cols * kId : 0) +
+                        std::ssize(args.bias) * kFloat +
+                        (args.accumulate ? matrix_bytes(args.out) : 0),
+          .written_bytes = matrix_bytes(args.out),
+          .flops = 2 * args.in.rows * weight.rows * weight.cols};
 }
 
 // Four products and two sums for each pair.
@@ -75,9 +83,10 @@ OpCost op_cost(const RopeArgs& args) {
 
 // An exponential, a sum, a quotient and a product for each element.
 OpCost op_cost(const SiluMulArgs& args) {
+  const int64_t width = args.gate_up.cols / 2;
   return {.read_bytes = matrix_bytes(args.gate_up),
-          .written_bytes = matrix_bytes(args.out),
-          .flops = 4 * elements(args.out)};
+          .written_bytes = activation_bytes(args.rounded.format, args.gate_up.rows, width),
+          .flops = 4 * args.gate_up.rows * width};
 }
 
 // An exponential and a sum for each logit, and a quotient for each choice. The largest are found by
@@ -189,6 +198,27 @@ OpCost op_cost(const KvSnapshotArgs& args) {
   return {.read_bytes = bytes, .written_bytes = bytes, .flops = 0};
 }
 
+namespace {
+
+// Returns: what StepRope adds. Keys are read and written anyway, and so are equal tables.
+OpCost rope_cost(const KvStoreArgs& args) {
+  const StepRope& by = args.rope;
+  if (by.rotary_dim == 0) return {};
+  const auto cost = [&](const MatrixView<const float>& heads) {
+    return op_cost(RopeArgs{.heads = {nullptr, heads.rows, heads.cols, heads.stride},
+                            .positions = by.positions,
+                            .head_dim = args.pages.head_dim,
+                            .rotary_dim = by.rotary_dim});
+  };
+  OpCost rope = cost(by.queries);
+  rope.flops += cost(args.keys).flops;
+  const int64_t key_angles = args.keys.rows * by.rotary_dim * kFloat;
+  rope.read_bytes += by.key_table.cos != by.query_table.cos ? key_angles : 0;
+  return rope;
+}
+
+}  // namespace
+
 // Every token is written unquantised. Tokens of groups that close are encoded too, including those
 // that an earlier step put into the residual buffer.
 OpCost op_cost(const KvStoreArgs& args) {
@@ -202,10 +232,11 @@ OpCost op_cost(const KvStoreArgs& args) {
     of_head.written_bytes +=
         span.count * dense_bytes + closed * kv_token_bytes(args.pages.layouts[span.tiers.high]);
   }
+  const OpCost rope = rope_cost(args);
   return {.read_bytes = tokens * (args.keys.cols + args.values.cols) * kFloat +
-                        of_head.read_bytes * args.pages.kv_heads,
-          .written_bytes = of_head.written_bytes * args.pages.kv_heads,
-          .flops = 0};
+                        of_head.read_bytes * args.pages.kv_heads + rope.read_bytes,
+          .written_bytes = of_head.written_bytes * args.pages.kv_heads + rope.written_bytes,
+          .flops = rope.flops};
 }
 
 namespace {

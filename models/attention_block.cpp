@@ -17,10 +17,11 @@ struct QkvColumns {
 // Returns: qkv(norm(hidden))
 QkvColumns project(const DecoderStep& step, const LayerWeights& weights) {
   const LayerOps& ops = step.ops;
-  const MatrixView<float> normed = step.rows(ops.workspace.normed);
   const MatrixView<float> qkv = step.rows(ops.workspace.qkv);
-  ops.norm_stream(step.rows(ops.workspace.hidden), weights.attention_norm, 1, normed);
-  ops.linear(normed, weights.qkv, weights.qkv_bias, qkv);
+  ops.linear_of_norm({.hidden = step.rows(ops.workspace.hidden),
+                      .weight = weights.attention_norm,
+                      .out = step.rows(ops.workspace.normed)},
+                     weights.qkv, weights.qkv_bias, qkv);
   const int32_t queries = ops.config.query_width();
   const int32_t keys = ops.config.kv_width();
   return {.queries = qkv.columns(0, queries),
@@ -40,14 +41,42 @@ void rotate(const DecoderStep& step, MatrixView<float> heads, const RopeTables& 
                    ops.stream);
 }
 
+// Returns: tables of queries.
+const RopeTables& query_tables(const Workspace::Views& workspace) {
+  return workspace.query_rope.cos.data == nullptr ? workspace.rope : workspace.query_rope;
+}
+
+void rotate_apart(const DecoderStep& step, const QkvColumns& qkv) {
+  const Workspace::Views& workspace = step.ops.workspace;
+  if (&query_tables(workspace) == &workspace.rope) {
+    rotate(step, qkv.rotated, workspace.rope);
+  } else {
+    rotate(step, qkv.queries, workspace.query_rope);
+    rotate(step, qkv.keys, workspace.rope);
+  }
+}
+
+RopeTable table_of(const RopeTables& tables) {
+  return {tables.cos.data, tables.sin.data};
+}
+
+StepRope rope_in_store(const DecoderStep& step, const QkvColumns& qkv) {
+  const Workspace::Views& workspace = step.ops.workspace;
+  return {.rotary_dim = step.ops.config.rotary_width(),
+          .positions = step.batch.positions,
+          .queries = qkv.queries,
+          .query_table = table_of(query_tables(workspace)),
+          .key_table = table_of(workspace.rope)};
+}
+
 void rotate_and_store(const DecoderStep& step, const QkvColumns& qkv, int32_t layer) {
   const LayerOps& ops = step.ops;
+  StepRope rope;
   if (ops.config.rotates(layer)) {
-    if (ops.workspace.query_rope.cos.data == nullptr) {
-      rotate(step, qkv.rotated, ops.workspace.rope);
+    if (ops.backend.applies_rope_in_store) {
+      rope = rope_in_store(step, qkv);
     } else {
-      rotate(step, qkv.queries, ops.workspace.query_rope);
-      rotate(step, qkv.keys, ops.workspace.rope);
+      rotate_apart(step, qkv);
     }
   }
   ops.backend.kv_store({.keys = qkv.keys,
@@ -55,7 +84,8 @@ void rotate_and_store(const DecoderStep& step, const QkvColumns& qkv, int32_t la
                         .sequences = step.batch.sequences,
                         .pages = step.pages,
                         .layer = layer,
-                        .dense = ops.workspace.dense},
+                        .dense = ops.workspace.dense,
+                        .rope = rope},
                        ops.stream);
 }
 

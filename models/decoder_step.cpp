@@ -1,6 +1,15 @@
 #include "models/decoder_step.h"
 
+#include <algorithm>
+
 namespace tessera {
+namespace {
+
+bool is_rounded(const RoundedRows& rows) {
+  return rows.format != WeightFormat::f32;
+}
+
+}  // namespace
 
 void LayerOps::norm(MatrixView<const float> in, std::span<const float> weight,
                     MatrixView<float> out) const {
@@ -8,42 +17,77 @@ void LayerOps::norm(MatrixView<const float> in, std::span<const float> weight,
                    stream);
 }
 
-void LayerOps::norm_stream(MatrixView<const float> hidden, std::span<const float> weight,
-                           float scale, MatrixView<float> out) const {
+void LayerOps::norm_stream(const StreamNorm& norm, const RoundedRows& rounded) const {
   const float residual = config.multipliers.residual;
-  backend.rms_norm({.in = hidden,
-                    .weight = weight,
+  backend.rms_norm({.in = norm.hidden,
+                    .weight = norm.weight,
                     .epsilon = config.norm_epsilon / (residual * residual),
-                    .scale = scale,
-                    .out = out},
+                    .scale = norm.scale,
+                    .out = norm.out,
+                    .rounded = rounded},
                    stream);
 }
 
-void LayerOps::multiply(MatrixView<const float> in, const StackedWeight& weight,
-                        std::span<const float> bias, bool accumulate, MatrixView<float> out) const {
+RoundedRows LayerOps::rounded_for(const StackedWeight& weight) const {
+  const WeightFormat format = weight.parts.front().format;
+  const bool one_format = std::ranges::all_of(
+      weight.all(), [format](const PackedWeight& part) { return part.format == format; });
+  const bool served = backend.rounds_ahead != nullptr && backend.rounds_ahead(format);
+  return one_format && served ? RoundedRows{format, workspace.linear_scratch} : RoundedRows{};
+}
+
+void LayerOps::multiply(const LinearArgs& all, const StackedWeight& weight) const {
   int64_t first = 0;
   for (const PackedWeight& part : weight.all()) {
-    const auto rows = static_cast<size_t>(part.rows);
-    backend.linear({.in = in,
-                    .weight = &part,
-                    .bias = bias.empty() ? bias : bias.subspan(static_cast<size_t>(first), rows),
-                    .accumulate = accumulate,
-                    .out = out.columns(first, part.rows),
-                    .scratch = workspace.linear_scratch},
-                   stream);
+    LinearArgs args = all;
+    args.weight = &part;
+    if (!all.bias.empty()) {
+      args.bias = all.bias.subspan(static_cast<size_t>(first), static_cast<size_t>(part.rows));
+    }
+    args.out = all.out.columns(first, part.rows);
+    args.scratch = workspace.linear_scratch;
+    backend.linear(args, stream);
     first += part.rows;
   }
 }
 
 void LayerOps::linear(MatrixView<const float> in, const StackedWeight& weight,
                       std::span<const float> bias, MatrixView<float> out) const {
-  multiply(in, weight, bias, false, out);
+  multiply({.in = in, .bias = bias, .out = out, .scratch = {}}, weight);
+}
+
+void LayerOps::linear_of_norm(const StreamNorm& norm, const StackedWeight& weight,
+                              std::span<const float> bias, MatrixView<float> out) const {
+  const RoundedRows rounded = rounded_for(weight);
+  norm_stream(norm, rounded);
+  multiply(
+      {.in = norm.out, .bias = bias, .out = out, .scratch = {}, .rounded = is_rounded(rounded)},
+      weight);
+}
+
+void LayerOps::add(LinearArgs all, const StackedWeight& weight) const {
+  all.accumulate = adds_stream();
+  if (!adds_stream()) {
+    all.bias = {};
+  }
+  multiply(all, weight);
+  sum_over_ranks(all.out);
 }
 
 void LayerOps::add_linear(MatrixView<const float> in, const StackedWeight& weight,
                           std::span<const float> bias, MatrixView<float> hidden) const {
-  multiply(in, weight, adds_stream() ? bias : std::span<const float>(), adds_stream(), hidden);
-  sum_over_ranks(hidden);
+  add({.in = in, .bias = bias, .out = hidden, .scratch = {}}, weight);
+}
+
+void LayerOps::add_linear_of_gate(MatrixView<const float> gate_up, MatrixView<float> gated,
+                                  const StackedWeight& weight, std::span<const float> bias,
+                                  MatrixView<float> hidden) const {
+  const RoundedRows rounded = rounded_for(weight);
+  backend.silu_mul(
+      {.gate_up = gate_up, .out = gated, .activation = config.activation, .rounded = rounded},
+      stream);
+  add({.in = gated, .bias = bias, .out = hidden, .scratch = {}, .rounded = is_rounded(rounded)},
+      weight);
 }
 
 bool LayerOps::adds_stream() const {

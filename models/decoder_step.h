@@ -11,6 +11,14 @@
 
 namespace tessera {
 
+// Rows of the residual stream, and their norm.
+struct StreamNorm {
+  MatrixView<const float> hidden;  // [tokens, hidden]
+  std::span<const float> weight;   // [hidden]
+  float scale = 1;                 // of the norm
+  MatrixView<float> out;           // [tokens, hidden]; may alias `hidden`
+};
+
 // Products and norms with the arguments that all blocks of a decoder share. A view, made for each
 // step.
 struct LayerOps {
@@ -22,24 +30,37 @@ struct LayerOps {
 
   // Takes a mean over each weight.size() columns: a whole row, or a head.
   void norm(MatrixView<const float> in, std::span<const float> weight, MatrixView<float> out) const;
-  // The norm of the residual stream, times `scale`. The stream is kept divided by
+  // The norm of the residual stream, times its scale. The stream is kept divided by
   // Multipliers::residual, which so needs no op of its own: a norm does not see the factor if its
   // epsilon is divided by the factor's square.
-  void norm_stream(MatrixView<const float> hidden, std::span<const float> weight, float scale,
-                   MatrixView<float> out) const;
+  // rounded: in the place of norm.out
+  void norm_stream(const StreamNorm& norm, const RoundedRows& rounded = {}) const;
   void linear(MatrixView<const float> in, const StackedWeight& weight, std::span<const float> bias,
               MatrixView<float> out) const;
-  // out = in * weight, each part's rows in their columns.
-  void multiply(MatrixView<const float> in, const StackedWeight& weight,
-                std::span<const float> bias, bool accumulate, MatrixView<float> out) const;
+  // out = the norm * weight + bias. norm.out receives the norm, unless it is rounded for the
+  // product.
+  void linear_of_norm(const StreamNorm& norm, const StackedWeight& weight,
+                      std::span<const float> bias, MatrixView<float> out) const;
   // hidden += in * weight + bias. With ranks, each one computes a partial sum, and only rank 0 adds
   // the bias and the old residual stream to its own.
   void add_linear(MatrixView<const float> in, const StackedWeight& weight,
                   std::span<const float> bias, MatrixView<float> hidden) const;
+  // Likewise, of activation(gate) * up, which `gated` receives unless they are rounded.
+  void add_linear_of_gate(MatrixView<const float> gate_up, MatrixView<float> gated,
+                          const StackedWeight& weight, std::span<const float> bias,
+                          MatrixView<float> hidden) const;
   // Returns: true if this rank adds the old residual stream.
   bool adds_stream() const;
   // hidden = the sum over all ranks.
   void sum_over_ranks(MatrixView<float> hidden) const;
+
+ private:
+  // Returns: place of rows for a product with `weight` alone, which an op writes as the product
+  // reads them. f32: the backend does not serve that, or the parts of the weight differ in format.
+  RoundedRows rounded_for(const StackedWeight& weight) const;
+  // The product of each part of `weight`. `all`: in, bias and out of all parts together.
+  void multiply(const LinearArgs& all, const StackedWeight& weight) const;
+  void add(LinearArgs all, const StackedWeight& weight) const;
 };
 
 // A step as the blocks of a decoder see it. Refers to the transformer's parts, owns nothing.

@@ -34,7 +34,7 @@ void expert_feed_forward(const DecoderStep& step, const LayerWeights& weights) {
   const LayerOps& ops = step.ops;
   const MatrixView<float> hidden = step.rows(ops.workspace.hidden);
   const MatrixView<float> normed = step.rows(ops.workspace.normed);
-  ops.norm_stream(hidden, weights.ffn_norm, 1, normed);
+  ops.norm_stream({.hidden = hidden, .weight = weights.ffn_norm, .out = normed});
   const ExpertRows rows = route(step, weights, normed);
   const auto count = static_cast<int64_t>(rows.tokens.size());
   const MatrixView<float> chosen = ops.workspace.expert_hidden.first_rows(count);

@@ -53,13 +53,15 @@ class Decoder final : public Transformer {
   void logits(std::span<const int32_t> rows, MatrixView<float> logits, Stream stream) override {
     TESSERA_CHECK(std::cmp_equal(logits.rows, rows.size()) && logits.cols == config_.vocab,
                   "logits of another shape");
-    const MatrixView<float> normed =
-        final_norm(rows, 1 / config_.multipliers.logits_divisor, stream);
-    layer_ops(stream).linear(normed, weights_.views().head, {}, logits);
+    const float scale = 1 / config_.multipliers.logits_divisor;
+    layer_ops(stream).linear_of_norm(final_norm(rows, scale, stream), weights_.views().head, {},
+                                     logits);
   }
 
   MatrixView<const float> hidden(std::span<const int32_t> rows, Stream stream) override {
-    return final_norm(rows, 1, stream);
+    const StreamNorm norm = final_norm(rows, 1, stream);
+    layer_ops(stream).norm_stream(norm);
+    return norm.out;
   }
 
   int32_t max_logits_rows() const override { return options_.max_logits_rows; }
@@ -89,19 +91,19 @@ class Decoder final : public Transformer {
     }
   }
 
-  // Returns: the final norm of some rows of the last step, times `scale`, in the workspace. The
-  // embed op gathers the rows of the residual stream; it is the same table lookup.
-  MatrixView<float> final_norm(std::span<const int32_t> rows, float scale, Stream stream) const {
+  // Gathers some rows of the last step in the workspace, by the embed op; it is the same table
+  // lookup.
+  // Returns: their final norm, times `scale`, in place.
+  StreamNorm final_norm(std::span<const int32_t> rows, float scale, Stream stream) const {
     const auto wanted = static_cast<int32_t>(rows.size());
     TESSERA_CHECK(wanted > 0 && wanted <= options_.max_logits_rows, "rows of logits");
     TESSERA_CHECK(all_below(rows, computed_tokens_), "a row outside the batch");
-    const MatrixView<float> normed = workspace_.views().wanted.first_rows(wanted);
+    const MatrixView<float> gathered = workspace_.views().wanted.first_rows(wanted);
     backend_.embed({.tokens = rows,
                     .table_f32 = workspace_.views().hidden.first_rows(computed_tokens_),
-                    .out = normed},
+                    .out = gathered},
                    stream);
-    layer_ops(stream).norm_stream(normed, weights_.views().final_norm, scale, normed);
-    return normed;
+    return {gathered, weights_.views().final_norm, scale, gathered};
   }
 
   LayerOps layer_ops(Stream stream) const {

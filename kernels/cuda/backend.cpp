@@ -1,5 +1,6 @@
 #include "kernels/cuda/backend.h"
 
+#include "kernels/cuda/linear/activations.h"
 #include "kernels/cuda/linear/linear.h"
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/pages/served_formats.h"
@@ -20,6 +21,7 @@ Backend make() {
       .isa = "sm_80",
       .packed_weight_bytes = linear.packed_weight_bytes,
       .pack_weight = linear.pack_weight,
+      .rounds_ahead = cuda::rounds,
       .linear_scratch_bytes = linear.linear_scratch_bytes,
       .attention_scratch_bytes = cuda::attention_scratch_bytes,
       .attention_plan_bytes = cuda::attention_plan_bytes,
@@ -30,6 +32,7 @@ Backend make() {
       .attach_thread = cuda::attach_thread,
       .memory = &cuda::device_memory(),
       .serves_pages = serves_pages,
+      .applies_rope_in_store = true,
       .record = cuda::record,
       .embed = cuda::embed,
       .rms_norm = cuda::rms_norm,

@@ -1,5 +1,9 @@
+#include <algorithm>
+
 #include "kernels/check.h"
+#include "kernels/cuda/linear/rounding.h"
 #include "kernels/cuda/ops.h"
+#include "kernels/cuda/pages/rope.h"
 #include "kernels/cuda/simt/block.h"
 #include "kernels/cuda/simt/simt.h"
 
@@ -22,20 +26,36 @@ embed_kernel(const int32_t* tokens, EmbedArgs args) {
   }
 }
 
+// Shared memory of a block that writes rows for products.
+struct RowMemory {
+  OfWarps<float> squares;
+  OfWarps<int32_t> magnitudes;
+};
+
+// The norm's scale, epsilon and weight.
+struct NormFactors {
+  const float* weight;  // [width]
+  int64_t width;
+  float epsilon;
+  float scale;
+};
+
+template <WeightFormat kFormat>
 TESSERA_KERNEL(kRowThreads)
-rms_norm_kernel(MatrixView<const float> in, const float* weight, int64_t width, float epsilon,
-                float scale, MatrixView<float> out) {
-  const float* from = in.data + block_x() * in.stride + block_y() * width;
-  float* to = out.data + block_x() * out.stride + block_y() * width;
+rms_norm_kernel(MatrixView<const float> in, NormFactors by, ActivationRows out) {
+  const float* row = in.data + block_x() * in.stride;
+  const int64_t begin = block_y() * by.width;
+  const Columns own{begin + thread(), begin + by.width, kRowThreads};
+  RowMemory& memory = shared<RowMemory>();
   float squares = 0;
-  for (int64_t i = thread(); i < width; i += kRowThreads) {
-    squares = fma(from[i], from[i], squares);
+  for (int64_t i = own.first; i < own.end; i += own.step) {
+    squares = fma(row[i], row[i], squares);
   }
-  const float sum = block_sum(squares, shared<OfWarps<float>>());
-  const float inverse = scale / sqrt(sum / static_cast<float>(width) + epsilon);
-  for (int64_t i = thread(); i < width; i += kRowThreads) {
-    to[i] = from[i] * inverse * weight[i];
-  }
+  const float sum = block_sum(squares, memory.squares);
+  const float inverse = by.scale / sqrt(sum / static_cast<float>(by.width) + by.epsilon);
+  put_columns<kFormat>(
+      out, own, [&](int64_t i) { return row[i] * inverse * by.weight[i - begin]; },
+      memory.magnitudes);
 }
 
 TESSERA_KERNEL(kRowThreads)
@@ -43,16 +63,8 @@ rope_kernel(MatrixView<float> heads, const int32_t* positions, const float* cos,
             int32_t head_dim, int32_t rotary_dim) {
   const int32_t half = rotary_dim / 2;
   const int64_t angles = int64_t{positions[block_x()]} * half;
-  float* row = heads.data + block_x() * heads.stride;
-  for (int64_t i = thread(); i < heads.cols / head_dim * half; i += kRowThreads) {
-    float* x = row + i / half * head_dim + i % half;
-    float* y = x + half;
-    const float c = cos[angles + i % half];
-    const float s = sin[angles + i % half];
-    const float before = *x;
-    *x = fma(before, c, -*y * s);
-    *y = fma(before, s, *y * c);
-  }
+  rotate_heads(heads.data + block_x() * heads.stride, static_cast<int32_t>(heads.cols / head_dim),
+               head_dim, {cos + angles, sin + angles, half});
 }
 
 TESSERA_DEVICE float activated(float gate, Activation activation) {
@@ -67,16 +79,32 @@ TESSERA_DEVICE float activated(float gate, Activation activation) {
   return gate / (1.0f + exp(-gate));
 }
 
-TESSERA_KERNEL(kRowThreads)
-silu_mul_kernel(MatrixView<const float> gate_up, MatrixView<float> out, Activation activation) {
+// An fp8 row has a scale, so one block has the whole row.
+template <WeightFormat kFormat>
+inline constexpr int32_t kGateThreads = kFormat == WeightFormat::fp8 ? 1024 : kRowThreads;
+
+template <WeightFormat kFormat>
+TESSERA_KERNEL(kGateThreads<kFormat>)
+silu_mul_kernel(MatrixView<const float> gate_up, ActivationRows out, Activation activation) {
   const float* gate = gate_up.data + block_x() * gate_up.stride;
-  for (int64_t i = block_y() * kRowThreads + thread(); i < out.cols; i += grid_y() * kRowThreads) {
-    out.data[block_x() * out.stride + i] = activated(gate[i], activation) * gate[out.cols + i];
-  }
+  const float* up = gate + gate_up.cols / 2;
+  put_columns<kFormat>(
+      out, {block_y() * threads() + thread(), gate_up.cols / 2, grid_y() * threads()},
+      [&](int64_t i) { return activated(gate[i], activation) * up[i]; },
+      shared<RowMemory>().magnitudes);
 }
 
 LaunchShape row_per_block(int64_t rows) {
   return {.grid_x = static_cast<int32_t>(rows), .threads = kRowThreads};
+}
+
+// Returns: destination of rows with `cols` columns.
+ActivationRows destination(const RoundedRows& rounded, const MatrixView<float>& out, int64_t rows,
+                           int64_t cols) {
+  if (rounded.format == WeightFormat::f32) {
+    return {out.data, out.stride, nullptr};
+  }
+  return rounded_rows(rounded.scratch, rows, cols);
 }
 
 }  // namespace
@@ -87,12 +115,16 @@ void embed(const EmbedArgs& args, Stream stream) {
 }
 
 void rms_norm(const RmsNormArgs& args, Stream stream) {
-  const auto width = static_cast<int64_t>(args.weight.size());
+  const NormFactors by{args.weight.data(), std::ssize(args.weight), args.epsilon, args.scale};
+  TESSERA_CHECK(args.rounded.format == WeightFormat::f32 || by.width == args.in.cols,
+                "rms_norm: norms of heads for a product");
   LaunchShape shape = row_per_block(args.in.rows);
-  shape.grid_y = static_cast<int32_t>(args.in.cols / width);
-  shape.shared_bytes = sizeof(OfWarps<float>);
-  launch(stream, shape, rms_norm_kernel, args.in, args.weight.data(), width, args.epsilon,
-         args.scale, args.out);
+  shape.grid_y = static_cast<int32_t>(args.in.cols / by.width);
+  shape.shared_bytes = sizeof(RowMemory);
+  const ActivationRows out = destination(args.rounded, args.out, args.in.rows, args.in.cols);
+  as_constant(args.rounded.format, [&](auto constant) {
+    launch(stream, shape, rms_norm_kernel<decltype(constant)::value>, args.in, by, out);
+  });
 }
 
 void rope(const RopeArgs& args, Stream stream) {
@@ -101,11 +133,22 @@ void rope(const RopeArgs& args, Stream stream) {
 }
 
 void silu_mul(const SiluMulArgs& args, Stream stream) {
-  LaunchShape shape = row_per_block(args.out.rows);
-  // A row is divided over several blocks, so that few rows still occupy every multiprocessor.
-  constexpr int64_t kColumns = 4 * kRowThreads;
-  shape.grid_y = static_cast<int32_t>(div_ceil(args.out.cols, kColumns));
-  launch(stream, shape, silu_mul_kernel, args.gate_up, args.out, args.activation);
+  const int64_t width = args.gate_up.cols / 2;
+  const ActivationRows out = destination(args.rounded, args.out, args.gate_up.rows, width);
+  as_constant(args.rounded.format, [&](auto constant) {
+    constexpr WeightFormat kFormat = decltype(constant)::value;
+    LaunchShape shape = row_per_block(args.gate_up.rows);
+    shape.shared_bytes = sizeof(RowMemory);
+    if (kFormat == WeightFormat::fp8) {
+      const int64_t warps = div_ceil(width, kWarp);
+      shape.threads = static_cast<int32_t>(std::min<int64_t>(warps * kWarp, kGateThreads<kFormat>));
+    } else {
+      // A row is divided over several blocks, so that few rows still occupy every multiprocessor.
+      constexpr int64_t kColumns = 4 * kRowThreads;
+      shape.grid_y = static_cast<int32_t>(div_ceil(width, kColumns));
+    }
+    launch(stream, shape, silu_mul_kernel<kFormat>, args.gate_up, out, args.activation);
+  });
 }
 
 }  // namespace tessera::cuda

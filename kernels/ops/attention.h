@@ -73,6 +73,21 @@ constexpr int32_t dense_groups(const SequenceSpan& span) {
   return span.last_group() - span.closed_before();
 }
 
+// Tables of a rotation: RopeArgs::cos and sin.
+struct RopeTable {
+  const float* cos = nullptr;  // [max_positions, rotary_dim / 2]
+  const float* sin = nullptr;  // [max_positions, rotary_dim / 2]
+};
+
+// Rotates a step's queries and keys, as the op `rope` does.
+struct StepRope {
+  int32_t rotary_dim = 0;              // RopeArgs::rotary_dim; 0: nothing is rotated
+  std::span<const int32_t> positions;  // [tokens]
+  MatrixView<float> queries;           // [tokens, query_heads * head_dim], rotated in place
+  RopeTable query_table;
+  RopeTable key_table;
+};
+
 // Writes the new tokens' keys (after RoPE) and values. Tokens of a span's last group go to the
 // residual buffer. Each earlier group is assembled in `dense`; its first tokens may come from the
 // residual buffer.
@@ -92,6 +107,8 @@ struct KvStoreArgs {
   // Output: [sum of dense_groups over the sequences, kv_heads, residual_layout.page_bytes], 64-byte
   // aligned.
   std::span<std::byte> dense;
+  // Needs Backend::applies_rope_in_store. `keys` are those before RoPE then, and stay as they are.
+  StepRope rope = {};
 };
 
 // Causal attention of the new tokens over their sequence's stored tokens, the new ones included.

@@ -24,14 +24,25 @@ struct EmbedArgs {
   MatrixView<float> out;                   // [tokens, hidden]
 };
 
+// Rows for products alone, which are written as these read them: rounded to the format that weights
+// of `format` are multiplied in (kernels/weight.h), bit for bit as `linear` rounds f32 rows. So the
+// products need not round, and nothing is written in f32. The places are the backend's.
+// Requires: Backend::rounds_ahead(format). The products follow, with LinearArgs::rounded, before
+// anything else uses the scratch.
+struct RoundedRows {
+  WeightFormat format = WeightFormat::f32;  // f32: not rounded, the op writes its `out`
+  std::span<std::byte> scratch;             // LinearArgs::scratch of the products
+};
+
 // Divides by the root mean square, times the weight. One mean is taken over each `width` elements,
 // where width = weight.size(). That is a whole row in a layer's norm, and a head in a q/k norm.
 struct RmsNormArgs {
   MatrixView<const float> in;     // [tokens, n * width]
   std::span<const float> weight;  // [width]
   float epsilon = 1e-5f;
-  float scale = 1;        // of every element of `out`
-  MatrixView<float> out;  // [tokens, n * width]; may alias `in`
+  float scale = 1;           // of every element of `out`
+  MatrixView<float> out;     // [tokens, n * width]; may alias `in`
+  RoundedRows rounded = {};  // in the place of `out`; n is 1 then
 };
 
 // out = in * weight^T (+ bias) (+ out if `accumulate`). Batch-invariant: a batch row's result does
@@ -44,6 +55,8 @@ struct LinearArgs {
   bool accumulate = false;       // adds to `out`: fuses the residual add
   MatrixView<float> out;         // [tokens, weight.rows]
   std::span<std::byte> scratch;  // for activations: Backend::linear_scratch_bytes(tokens, cols)
+  // True: `scratch` has the rows as RoundedRows of weight.format. `in` gives their shape alone.
+  bool rounded = false;
 };
 
 // Rotates q and k in place. The pairs are (i, i + rotary_dim / 2), as in Hugging Face's layout.
@@ -63,6 +76,7 @@ struct SiluMulArgs {
   MatrixView<const float> gate_up;  // [tokens, 2 * width]: gate, then up
   MatrixView<float> out;            // [tokens, width] = activation(gate) * up
   Activation activation = Activation::silu;
+  RoundedRows rounded = {};  // in the place of `out`
 };
 
 // Upper bounds for one call of `sample`. Scratch is sized by them once, at start.

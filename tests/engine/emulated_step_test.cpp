@@ -40,13 +40,15 @@ struct Case {
   int32_t context = 256;
   int32_t longest = 0;  // tokens of the first prompt
   const char* architecture = "LlamaForCausalLM";
+  void (*change)(ModelConfig&) = [](ModelConfig&) {};
 };
 
 // One engine over the emulated device, driven step by step.
 class Served {
  public:
   Served(const Case& of, const Backend& backend, Communicator* ranks = nullptr) {
-    const ModelConfig config = small_model(of.context, of.architecture);
+    ModelConfig config = small_model(of.context, of.architecture);
+    of.change(config);
     EXPECT_TRUE(write_random_checkpoint(directory_.path(), config, 11).ok());
     EngineOptions options;
     options.max_step_tokens = 64;
@@ -167,6 +169,100 @@ INSTANTIATE_TEST_SUITE_P(All, EmulatedStep,
                                          of("leankv"),
                                          Case{.name = "qwen3", .architecture = "Qwen3ForCausalLM"}),
                          [](const auto& instance) { return instance.param.name; });
+
+// ---- fused stages
+
+// The emulated device, of which each stage of a layer is an op of its own.
+const Backend& without_fused_stages() {
+  static const Backend backend = [] {
+    Backend apart = without_recordings();
+    apart.rounds_ahead = nullptr;
+    apart.applies_rope_in_store = false;
+    return apart;
+  }();
+  return backend;
+}
+
+struct Stages {
+  Case of;
+  int64_t launches = 0;  // of a layer, in a decode step of one split
+  int64_t saved = 0;     // of a whole decode step with its head
+};
+
+class EmulatedStages : public testing::TestWithParam<Stages> {
+ protected:
+  struct Run {
+    std::vector<int64_t> launches;  // of each decode step, but those of a recording
+    std::vector<std::pair<int32_t, float>> results;
+  };
+  static Run run(const Backend& backend) {
+    Served served(GetParam().of, backend);
+    Run run;
+    served.run([&](const Served::Step& step) {
+      if (step.decodes) {
+        run.launches.push_back(step.asked.launches);
+      }
+    });
+    run.results = served.results();
+    return run;
+  }
+};
+
+// A recording has the layers and the embedding, so the others' launches are those of a step with
+// recordings.
+TEST_P(EmulatedStages, HaveTheBitsOfSeparateOpsWithFewerLaunches) {
+  const Run recorded = run(cuda_backend());
+  const Run fused = run(without_recordings());
+  const Run apart = run(without_fused_stages());
+  EXPECT_EQ(fused.results, apart.results);
+  ASSERT_GT(fused.launches.size(), 20);
+  ASSERT_EQ(fused.launches.size(), recorded.launches.size());
+  ASSERT_EQ(fused.launches.size(), apart.launches.size());
+  const int32_t layers = small_model(1).layers;
+  for (size_t i = 0; i < fused.launches.size(); ++i) {
+    EXPECT_EQ(fused.launches[i] - recorded.launches[i], 1 + layers * GetParam().launches);
+    EXPECT_EQ(apart.launches[i] - fused.launches[i], GetParam().saved);
+  }
+}
+
+// In bf16 a layer saves two roundings of norms, one of the gate, and the rotation. The head saves
+// one more rounding.
+INSTANTIATE_TEST_SUITE_P(
+    All, EmulatedStages,
+    testing::Values(Stages{{.name = "f32"}, 9, 2}, Stages{of("k8v4", WeightFormat::bf16), 10, 9},
+                    Stages{{.name = "f16_weights", .weights = WeightFormat::f16}, 10, 9},
+                    Stages{{.name = "fp8",
+                            .weights = WeightFormat::fp8,
+                            .change = [](ModelConfig& config) { config.vocab = 112; }},
+                           10,
+                           9},
+                    Stages{{.name = "norms_of_heads",
+                            .weights = WeightFormat::bf16,
+                            .architecture = "Qwen3ForCausalLM"},
+                           12,
+                           9},
+                    Stages{{.name = "a_layer_without_rope",
+                            .weights = WeightFormat::bf16,
+                            .architecture = "SmolLM3ForCausalLM",
+                            .change =
+                                [](ModelConfig& config) {
+                                  config.layer_kinds = {{}, {.rotated = false}};
+                                }},
+                           10,
+                           8},
+                    Stages{{.name = "growing_queries",
+                            .weights = WeightFormat::bf16,
+                            .architecture = "Ministral3ForCausalLM",
+                            .change =
+                                [](ModelConfig& config) {
+                                  config.rope_scaling.kind = RopeScaling::Kind::yarn;
+                                  config.rope_scaling.factor = 4;
+                                  config.rope_scaling.original_context = 32;
+                                  config.rope_scaling.query_growth = 0.5f;
+                                }},
+                           10,
+                           11}),
+    [](const auto& instance) { return instance.param.of.name; });
 
 // ---- sums over ranks
 

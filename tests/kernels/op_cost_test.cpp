@@ -58,6 +58,32 @@ TEST(OpCost, LinearReadsWeightsInTheirFormat) {
   }
 }
 
+// fp8 has a scale for each token.
+TEST(OpCost, RowsForAProductHaveTheBytesOfItsFormat) {
+  const std::vector<float> weight(8);
+  const struct {
+    WeightFormat format;
+    int64_t bytes;
+  } cases[] = {{WeightFormat::bf16, 5 * 8 * 2}, {WeightFormat::fp8, 5 * 8 + 5 * 4}};
+  for (const auto& [format, bytes] : cases) {
+    const RoundedRows rounded{format, {}};
+    EXPECT_EQ(op_cost(RmsNormArgs{
+                  .in = shape<const float>(5, 8), .weight = weight, .out = {}, .rounded = rounded}),
+              (OpCost{(5 * 8 + 8) * 4, bytes, 4 * 5 * 8}));
+    EXPECT_EQ(
+        op_cost(SiluMulArgs{.gate_up = shape<const float>(5, 16), .out = {}, .rounded = rounded}),
+        (OpCost{5 * 16 * 4, bytes, 4 * 5 * 8}));
+    const PackedWeight packed{format, 6, 8, nullptr};
+    EXPECT_EQ(op_cost(LinearArgs{.in = shape<const float>(5, 8),
+                                 .weight = &packed,
+                                 .bias = {},
+                                 .out = shape<float>(5, 6),
+                                 .scratch = {},
+                                 .rounded = true}),
+              (OpCost{bytes + weight_bytes(format, 6, 8), 5 * 6 * 4, 2 * 5 * 6 * 8}));
+  }
+}
+
 TEST(OpCost, LinearReadsWhatItAddsTo) {
   const std::vector<float> bias(6);
   const PackedWeight weight{WeightFormat::f32, 6, 4, nullptr};
@@ -178,6 +204,32 @@ TEST(OpCost, KvStoreWritesDenseTokensAndTheGroupsThatClose) {
   args.sequences = closing;
   EXPECT_EQ(op_cost(args), (OpCost{31 * 2 * 128 * 4 + 40 * 2 * 128 * 2,
                                    31 * 2 * 128 * 2 + 64 * 2 * (64 + 32 + 8), 0}));
+}
+
+TEST(OpCost, KvStoreWithRopeAlsoRotatesTheQueries) {
+  const Rows rows(kKvF16, 0);
+  const std::vector<SequenceSpan> spans{{0, 0, 3, 10, {}}};
+  const std::vector<int32_t> positions{10, 11, 12};
+  const float table[1] = {};
+  const float other[1] = {};
+  KvStoreArgs args{.keys = shape<const float>(3, 128),
+                   .values = shape<const float>(3, 128),
+                   .sequences = spans,
+                   .pages = rows.pages,
+                   .dense = {}};
+  const OpCost apart = op_cost(args);
+  args.rope = {.rotary_dim = 48,
+               .positions = positions,
+               .queries = shape<float>(3, 256),
+               .query_table = {table, table},
+               .key_table = {table, table}};
+  const int64_t angles = 3 * 48 * 4;
+  const int64_t queries = 3 * 4 * 48 * 4;
+  EXPECT_EQ(op_cost(args),
+            apart + (OpCost{queries + angles + 3 * 4, queries, 3 * 3 * (4 + 2) * 48}));
+  args.rope.key_table = {other, other};
+  EXPECT_EQ(op_cost(args),
+            apart + (OpCost{queries + 2 * angles + 3 * 4, queries, 3 * 3 * (4 + 2) * 48}));
 }
 
 TEST(OpCost, AttentionReadsWhatItsQueriesSee) {

@@ -44,6 +44,7 @@ class Product {
         tiles_(tiles_for(kernels_, args.in.rows, args.in.cols)) {
     TESSERA_CHECK(args.in.cols == panels_.cols && args.out.cols == panels_.rows, "shapes differ");
     TESSERA_CHECK(args.out.rows == args.in.rows, "as many outputs as inputs");
+    TESSERA_CHECK(!args.rounded, "the CPU rounds no rows ahead of a product");
     TESSERA_CHECK(static_cast<int64_t>(args.scratch.size()) >= layout_.bytes(), "small scratch");
   }
 

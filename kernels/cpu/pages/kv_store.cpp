@@ -235,6 +235,7 @@ void check(const KvStoreArgs& args) {
   TESSERA_CHECK(pages.head_dim > 0 && pages.head_dim <= kMaxHeadDim,
                 "the CPU backend serves head dimensions up to 256");
   TESSERA_CHECK(args.layer >= 0 && args.layer < pages.layers, "kv_store: no such layer");
+  TESSERA_CHECK(args.rope.rotary_dim == 0, "the CPU's kv_store does not rotate");
   TESSERA_CHECK(args.keys.cols == int64_t{pages.kv_heads} * pages.head_dim,
                 "kv_store: columns of keys");
   TESSERA_CHECK(args.values.cols == args.keys.cols && args.values.rows == args.keys.rows,

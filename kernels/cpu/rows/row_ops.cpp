@@ -20,11 +20,16 @@ int64_t rows_per_range(int64_t cols) {
   return std::max<int64_t>(1, kGrainFloats / cols);
 }
 
+void check_not_rounded(const RoundedRows& rounded) {
+  TESSERA_CHECK(rounded.format == WeightFormat::f32, "the CPU rounds no rows ahead of a product");
+}
+
 void rms_norm_rows(const RowOps& ops, const RmsNormArgs& args, Stream stream) {
   const int64_t cols = args.in.cols;
   TESSERA_CHECK(args.out.rows == args.in.rows && args.out.cols == cols, "rms_norm: out's shape");
   const auto width = static_cast<int64_t>(args.weight.size());
   TESSERA_CHECK(width > 0 && cols % width == 0, "rms_norm: weight's length");
+  check_not_rounded(args.rounded);
   ThreadPool::of(stream).parallel_for(
       args.in.rows, rows_per_range(cols), [&](int64_t begin, int64_t end, int) {
         for (int64_t row = begin; row < end; ++row) {
@@ -76,6 +81,7 @@ void silu_mul_rows(const RowOps& ops, const SiluMulArgs& args, Stream stream) {
   const int64_t width = args.out.cols;
   TESSERA_CHECK(args.gate_up.rows == args.out.rows && args.gate_up.cols == 2 * width,
                 "silu_mul: shapes");
+  check_not_rounded(args.rounded);
   ThreadPool::of(stream).parallel_for(args.out.rows, rows_per_range(width),
                                       [&](int64_t begin, int64_t end, int) {
                                         for (int64_t row = begin; row < end; ++row) {

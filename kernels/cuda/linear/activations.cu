@@ -1,7 +1,6 @@
+#include "kernels/check.h"
 #include "kernels/cuda/linear/activations.h"
-#include "kernels/cuda/simt/block.h"
-#include "kernels/cuda/simt/simt.h"
-#include "kernels/e4m3.h"
+#include "kernels/cuda/linear/rounding.h"
 
 namespace tessera::cuda {
 namespace {
@@ -10,42 +9,13 @@ using namespace simt;
 
 constexpr int32_t kRowThreads = 256;
 
-TESSERA_KERNEL(kRowThreads) bf16_kernel(MatrixView<const float> in, bf16* out) {
-  const float* row = in.data + block_x() * in.stride;
-  for (int64_t i = thread(); i < in.cols; i += kRowThreads) {
-    out[block_x() * in.cols + i] = to_bf16(row[i]);
-  }
-}
-
-TESSERA_KERNEL(kRowThreads) f16_kernel(MatrixView<const float> in, f16* out) {
-  const float* row = in.data + block_x() * in.stride;
-  for (int64_t i = thread(); i < in.cols; i += kRowThreads) {
-    const float x = row[i];
-    out[block_x() * in.cols + i] = as_f16(x > kLargestF16    ? kLargestF16
-                                          : x < -kLargestF16 ? -kLargestF16
-                                                             : x);
-  }
-}
-
-// Magnitudes compare like their bits, and NaN is above all others. A NaN therefore reaches the
-// scale and every output.
+template <WeightFormat kFormat>
 TESSERA_KERNEL(kRowThreads)
-e4m3_kernel(MatrixView<const float> in, uint8_t* out, float* scales) {
+round_kernel(MatrixView<const float> in, ActivationRows out) {
   const float* row = in.data + block_x() * in.stride;
-  int32_t largest = 0;
-  for (int64_t i = thread(); i < in.cols; i += kRowThreads) {
-    const auto bits = static_cast<int32_t>(std::bit_cast<uint32_t>(row[i]) & 0x7fffffffu);
-    largest = bits > largest ? bits : largest;
-  }
-  const float magnitude = std::bit_cast<float>(block_max(largest, shared<OfWarps<int32_t>>()));
-  const bool vanishes = magnitude < 1e-30f;  // its inverse might not be finite
-  const float inverse = vanishes ? 0.0f : kLargestE4m3 / magnitude;
-  for (int64_t i = thread(); i < in.cols; i += kRowThreads) {
-    out[block_x() * in.cols + i] = to_e4m3(row[i] * inverse).bits;
-  }
-  if (thread() == 0) {
-    scales[block_x()] = vanishes ? 0.0f : magnitude / kLargestE4m3;
-  }
+  put_columns<kFormat>(
+      out, {thread(), in.cols, kRowThreads}, [row](int64_t i) { return row[i]; },
+      shared<OfWarps<int32_t>>());
 }
 
 TESSERA_KERNEL(kRowThreads) add_bias_kernel(MatrixView<float> out, const float* bias) {
@@ -62,16 +32,42 @@ LaunchShape block_per_row(int64_t rows, int32_t shared_bytes) {
 
 }  // namespace
 
-void to_bf16_rows(MatrixView<const float> in, bf16* out, Stream stream) {
-  launch(stream, block_per_row(in.rows, 0), bf16_kernel, in, out);
+ActivationRows rounded_rows(std::span<std::byte> scratch, int64_t tokens, int64_t cols) {
+  TESSERA_CHECK(rounded_bytes(tokens, cols) <= std::ssize(scratch),
+                "rounded activations: scratch is too small");
+  const auto start = reinterpret_cast<uintptr_t>(scratch.data());
+  std::byte* scales = scratch.data() + (kScratchAlign - start % kScratchAlign) % kScratchAlign;
+  return {scales + round_up(tokens * 4, kScratchAlign), cols, reinterpret_cast<float*>(scales)};
 }
 
-void to_f16_rows(MatrixView<const float> in, f16* out, Stream stream) {
-  launch(stream, block_per_row(in.rows, 0), f16_kernel, in, out);
+std::byte* scratch_behind_rows(std::span<std::byte> scratch, int64_t tokens, int64_t cols) {
+  return static_cast<std::byte*>(rounded_rows(scratch, tokens, cols).rows) +
+         round_up(tokens * cols * 2, kScratchAlign);
 }
 
-void to_e4m3_rows(MatrixView<const float> in, uint8_t* out, float* scales, Stream stream) {
-  launch(stream, block_per_row(in.rows, sizeof(OfWarps<int32_t>)), e4m3_kernel, in, out, scales);
+void round_rows(WeightFormat format, MatrixView<const float> in, const ActivationRows& out,
+                Stream stream) {
+  TESSERA_CHECK(rounds(format), "activations of a format that is not rounded to");
+  as_constant(format, [&](auto constant) {
+    constexpr WeightFormat kFormat = decltype(constant)::value;
+    if constexpr (rounds(kFormat)) {
+      launch(stream, block_per_row(in.rows, sizeof(OfWarps<int32_t>)), round_kernel<kFormat>, in,
+             out);
+    }
+  });
+}
+
+Activations activations_of(const LinearArgs& args, Stream stream) {
+  const WeightFormat format = args.weight->format;
+  TESSERA_CHECK(!args.rounded || rounds(format), "linear: rounded rows for weights without any");
+  if (!rounds(format)) {
+    return {args.in.data, args.in.stride, nullptr};
+  }
+  const ActivationRows rows = rounded_rows(args.scratch, args.in.rows, args.in.cols);
+  if (!args.rounded) {
+    round_rows(format, args.in, rows, stream);
+  }
+  return {rows.rows, rows.stride, rows.scales};
 }
 
 void add_bias(MatrixView<float> out, const float* bias, Stream stream) {

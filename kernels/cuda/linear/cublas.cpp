@@ -401,10 +401,9 @@ void pack(MatrixView<const float> source, int64_t first_row, const PackedWeight&
   }
 }
 
-// Contents: workspace, scales of tokens, converted activations.
+// Contents: rounded activations, then the workspace.
 int64_t scratch_bytes(int64_t tokens, int64_t cols) {
-  return kAlign + static_cast<int64_t>(kWorkspaceBytes) + round_up(tokens * 4, kAlign) +
-         round_up(tokens * cols * 2, kAlign);
+  return rounded_bytes(tokens, cols) + static_cast<int64_t>(kWorkspaceBytes);
 }
 
 void multiply(const LinearArgs& args, Stream stream) {
@@ -414,31 +413,20 @@ void multiply(const LinearArgs& args, Stream stream) {
       "linear: shapes of in, weight and out");
   TESSERA_CHECK(scratch_bytes(args.in.rows, args.in.cols) <= std::ssize(args.scratch),
                 "linear: scratch is too small");
-  const auto start = reinterpret_cast<uintptr_t>(args.scratch.data());
-  std::byte* workspace = args.scratch.data() + (kAlign - start % kAlign) % kAlign;
-  auto* scales = reinterpret_cast<float*>(workspace + kWorkspaceBytes);
-  std::byte* converted = workspace + kWorkspaceBytes + round_up(args.in.rows * 4, kAlign);
-  ProductShape shape{.format = weight.format,
-                     .outputs = weight.rows,
-                     .inputs = weight.cols,
-                     .tokens = args.in.rows,
-                     .in_stride = weight.cols,
-                     .out_stride = args.out.stride};
-  const void* in = converted;
-  if (weight.format == WeightFormat::bf16) {
-    to_bf16_rows(args.in, reinterpret_cast<bf16*>(converted), stream);
-  } else if (weight.format == WeightFormat::f16) {
-    to_f16_rows(args.in, reinterpret_cast<f16*>(converted), stream);
-  } else if (weight.format == WeightFormat::fp8) {
-    to_e4m3_rows(args.in, reinterpret_cast<uint8_t*>(converted), scales, stream);
-    shape.weight_scales = scales_of(weight);
-    shape.in_scales = scales;
-  } else {
-    in = args.in.data;
-    shape.in_stride = args.in.stride;
-  }
+  const Activations in = activations_of(args, stream);
+  const bool fp8 = weight.format == WeightFormat::fp8;
+  const ProductShape shape{.format = weight.format,
+                           .outputs = weight.rows,
+                           .inputs = weight.cols,
+                           .tokens = args.in.rows,
+                           .in_stride = in.stride,
+                           .out_stride = args.out.stride,
+                           .weight_scales = fp8 ? scales_of(weight) : nullptr,
+                           .in_scales = fp8 ? in.scales : nullptr};
   library().run(shape, library().algorithm({weight.format, weight.rows, weight.cols}),
-                {weight.data, in, args.out.data, args.accumulate ? 1.0f : 0.0f, workspace}, stream);
+                {weight.data, in.rows, args.out.data, args.accumulate ? 1.0f : 0.0f,
+                 scratch_behind_rows(args.scratch, args.in.rows, args.in.cols)},
+                stream);
   if (!args.bias.empty()) {
     add_bias(args.out, args.bias.data(), stream);
   }

@@ -6,8 +6,9 @@ namespace tessera::cuda {
 
 // Ops on weights. Their kernels are those of cuBLASLt (cublas.cpp), which the emulation cannot run.
 // A build therefore has one of three versions: cublas.cpp; none.cpp if the build machine has no
-// cuBLAS; or, in tests over the emulation, the CPU's ops (simt/cpu_linear.cpp). In none.cpp all
-// pointers are null.
+// cuBLAS; or, in tests over the emulation, the CPU's ops (tests/kernels/cuda/emulator/). In
+// none.cpp all pointers are null. All versions have rounded activations in one place of the scratch
+// (activations.h).
 struct LinearOps {
   int64_t (*packed_weight_bytes)(WeightFormat format, int64_t rows, int64_t cols) = nullptr;
   void (*pack_weight)(MatrixView<const float> source, int64_t first_row,

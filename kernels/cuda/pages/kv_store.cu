@@ -1,5 +1,6 @@
 #include "kernels/check.h"
 #include "kernels/cuda/ops.h"
+#include "kernels/cuda/pages/rope.h"
 #include "kernels/cuda/pages/tile_writer.h"
 
 namespace tessera::cuda {
@@ -17,9 +18,10 @@ constexpr int32_t closed_tokens(const SequenceSpan& span) {
 // Stores one group of one row, by one block.
 class GroupStore {
  public:
-  TESSERA_DEVICE GroupStore(const KvStoreArgs& args, const SequenceSpan& span, int32_t head,
-                            int64_t first_dense)
+  TESSERA_DEVICE GroupStore(const KvStoreArgs& args, const int32_t* positions,
+                            const SequenceSpan& span, int32_t head, int64_t first_dense)
       : args_(args),
+        positions_(positions),
         pages_(args.pages),
         span_(span),
         residual_(as_kind<FormatKind::floats>(args.pages.residual_layout)),
@@ -72,11 +74,26 @@ class GroupStore {
       const int64_t column = int64_t{head_} * pages_.head_dim + channel;
       const int32_t tile = position % kKvGroup / kTile;
       const int32_t lane = position % kTile;
-      put_float(args_.keys.data[from * args_.keys.stride + column],
+      put_float(key(from, channel),
                 dense + residual_.keys_offset(tile) + residual_.key_offset(lane, channel));
       put_float(args_.values.data[from * args_.values.stride + column],
                 dense + residual_.values_offset(tile) + residual_.value_offset(lane, channel));
     }
+  }
+  // Returns: a channel of the key of a batch row, after the rotation.
+  TESSERA_DEVICE float key(int64_t row, int32_t channel) const {
+    const float* head = args_.keys.data + row * args_.keys.stride + head_ * pages_.head_dim;
+    const StepRope& by = args_.rope;
+    if (channel >= by.rotary_dim) {
+      return head[channel];
+    }
+    const int32_t half = by.rotary_dim / 2;
+    const bool is_first = channel < half;
+    const int32_t i = is_first ? channel : channel - half;
+    const int64_t angle = int64_t{positions_[row]} * half + i;
+    const HeadPair pair =
+        rotated({head[i], head[i + half]}, by.key_table.cos[angle], by.key_table.sin[angle]);
+    return is_first ? pair.first : pair.second;
   }
   TESSERA_DEVICE void put_float(float x, std::byte* to) const {
     if (residual_.format.key_bits == 16) {
@@ -188,6 +205,7 @@ class GroupStore {
   }
 
   const KvStoreArgs& args_;
+  const int32_t* positions_;
   const KvPagesView& pages_;
   const SequenceSpan& span_;
   const KvPageLayout residual_;
@@ -196,12 +214,35 @@ class GroupStore {
   int64_t first_dense_;
 };
 
+// Rotates the query heads of one KV head of a token. `block`: place in x among the blocks that do
+// so. Neighbours in y have consecutive tokens, so that prompts launch no empty blocks.
+TESSERA_DEVICE void rotate_queries(const KvStoreArgs& args, const int32_t* positions,
+                                   int32_t block) {
+  const StepRope& by = args.rope;
+  const int64_t row = int64_t{block / args.pages.kv_heads} * grid_y() + block_y();
+  if (row >= by.queries.rows) {
+    return;
+  }
+  const int64_t cols = by.queries.cols / args.pages.kv_heads;
+  const int32_t half = by.rotary_dim / 2;
+  const int64_t angles = int64_t{positions[row]} * half;
+  rotate_heads(by.queries.data + row * by.queries.stride + block % args.pages.kv_heads * cols,
+               static_cast<int32_t>(cols / args.pages.head_dim), args.pages.head_dim,
+               {by.query_table.cos + angles, by.query_table.sin + angles, half});
+}
+
 // One block for each group of a row but the last. The first block also stores the last group, after
 // its own: the last group writes the residual buffer, which the first group may have to read. If
 // the row's tokens are not whole tiles, neighbouring groups share one, whose first token clears it.
-// Then the first block stores all groups of the row, in order.
-TESSERA_KERNEL(kTileThreads, 4) store_kernel(KvStoreArgs args, const SequenceSpan* sequences) {
+// Then the first block stores all groups of the row, in order. Further blocks rotate queries.
+TESSERA_KERNEL(kTileThreads, 4)
+store_kernel(KvStoreArgs args, const SequenceSpan* sequences, const int32_t* positions) {
   const int32_t sequence = block_x() / args.pages.kv_heads;
+  if (sequence >= static_cast<int32_t>(args.sequences.size())) {
+    const int32_t rows = static_cast<int32_t>(args.sequences.size()) * args.pages.kv_heads;
+    rotate_queries(args, positions, block_x() - rows);
+    return;
+  }
   const SequenceSpan span = sequences[sequence];
   const int32_t group = span.closed_before() + block_y();
   const int32_t head = block_x() % args.pages.kv_heads;
@@ -217,7 +258,7 @@ TESSERA_KERNEL(kTileThreads, 4) store_kernel(KvStoreArgs args, const SequenceSpa
   for (int32_t i = 0; i < sequence && span.count > 1; ++i) {
     first_dense += dense_groups(sequences[i]);
   }
-  const GroupStore store(args, span, head, first_dense);
+  const GroupStore store(args, positions, span, head, first_dense);
   const int32_t last = span.last_group();
   const int32_t end = in_order || group == last ? last : group + 1;
   TESSERA_UNROLL_BY(1)
@@ -237,6 +278,17 @@ count_kernel(KvPagesView pages, const SequenceSpan* sequences, int32_t count, in
     const SequenceSpan span = sequences[i / pages.kv_heads];
     pages.rows[pages.row_index(span.slot, layer, i % pages.kv_heads)].high += closed_tokens(span);
   }
+}
+
+void check_rope(const KvStoreArgs& args) {
+  const StepRope& by = args.rope;
+  const int32_t head_dim = args.pages.head_dim;
+  TESSERA_CHECK(by.rotary_dim > 0 && by.rotary_dim % 2 == 0 && by.rotary_dim <= head_dim,
+                "kv_store: elements of a head that are rotated");
+  TESSERA_CHECK(std::ssize(by.positions) == args.keys.rows && by.queries.rows == args.keys.rows,
+                "kv_store: a position and queries for each token");
+  TESSERA_CHECK(by.queries.cols % (int64_t{args.pages.kv_heads} * head_dim) == 0,
+                "kv_store: query heads of each KV head");
 }
 
 void check_args(const KvStoreArgs& args) {
@@ -262,6 +314,9 @@ void check_args(const KvStoreArgs& args) {
   TESSERA_CHECK(
       groups * pages.kv_heads * pages.residual_layout.page_bytes <= std::ssize(args.dense),
       "kv_store: too little memory for dense groups");
+  if (args.rope.rotary_dim != 0) {
+    check_rope(args);
+  }
 }
 
 }  // namespace
@@ -276,12 +331,14 @@ void kv_store(const KvStoreArgs& args, Stream stream) {
   }
   const SequenceSpan* sequences = mirror(args.sequences, stream);
   const int32_t count = static_cast<int32_t>(args.sequences.size());
+  const bool rotates = args.rope.rotary_dim > 0;
+  const int64_t query_blocks = rotates ? div_ceil(args.rope.queries.rows, max_groups) : 0;
   launch(stream,
-         {.grid_x = count * args.pages.kv_heads,
+         {.grid_x = static_cast<int32_t>(count + query_blocks) * args.pages.kv_heads,
           .grid_y = max_groups,
           .threads = kTileThreads,
           .shared_bytes = sizeof(TileMemory)},
-         store_kernel, args, sequences);
+         store_kernel, args, sequences, rotates ? mirror(args.rope.positions, stream) : nullptr);
   if (max_groups > 1 && any_closes) {
     launch(stream, {.grid_x = static_cast<int32_t>(div_ceil(count * args.pages.kv_heads, kWarp))},
            count_kernel, args.pages, sequences, count, args.layer);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <random>
 #include <vector>
 
@@ -40,8 +41,8 @@ TEST_P(DeviceLinear, RoundsActivationsToE4m3AsTheCpuDoes) {
     in[static_cast<size_t>(3 * stride)] = NAN;
     std::vector<uint8_t> codes(static_cast<size_t>(4 * cols), 0xee);
     std::vector<float> scales(4, -1);
-    cuda::to_e4m3_rows({in.data(), 4, cols, stride}, codes.data(), scales.data(),
-                       GetParam().stream);
+    cuda::round_rows(WeightFormat::fp8, {in.data(), 4, cols, stride},
+                     {codes.data(), cols, scales.data()}, GetParam().stream);
     wait();
     EXPECT_EQ(scales[1], 0.0f);
     EXPECT_TRUE(std::isnan(scales[3])) << "a NaN reaches every output";
@@ -70,7 +71,8 @@ TEST_P(DeviceLinear, RoundsActivationsToF16AndKeepsThemFinite) {
   in[3] = 1e-7f;
   in[4] = NAN;
   std::vector<f16> halves(in.size());
-  cuda::to_f16_rows({in.data(), 2, kCols, kCols}, halves.data(), GetParam().stream);
+  cuda::round_rows(WeightFormat::f16, {in.data(), 2, kCols, kCols}, {halves.data(), kCols},
+                   GetParam().stream);
   wait();
   EXPECT_EQ(to_f32(halves[0]), 65504.0f);
   EXPECT_EQ(to_f32(halves[1]), -65504.0f);
@@ -78,6 +80,128 @@ TEST_P(DeviceLinear, RoundsActivationsToF16AndKeepsThemFinite) {
   EXPECT_TRUE(std::isnan(to_f32(halves[4])));
   for (size_t i = 5; i < in.size(); ++i) {
     ASSERT_EQ(halves[i].bits, to_f16(in[i]).bits) << "input " << i;
+  }
+}
+
+// A row as a device writes it for products, and the product.
+struct Rounded {
+  std::vector<std::byte> rows;
+  std::vector<float> scales;  // of fp8
+  std::vector<float> product;
+};
+
+class DeviceRounding : public DeviceLinear {
+ protected:
+  // Calls put(out, rounded), which writes `tokens` rows of `cols` columns to one of both, and
+  // multiplies them.
+  template <class Put>
+  Rounded multiply(const PackedWeight& weight, int64_t tokens, bool ahead, const Put& put) {
+    const Backend& device = *GetParam().backend;
+    const WeightFormat format = weight.format;
+    std::vector<std::byte> scratch(
+        static_cast<size_t>(device.linear_scratch_bytes(tokens, weight.cols)), std::byte{0xee});
+    std::vector<float> rows(static_cast<size_t>(tokens * weight.cols), -7.0f);
+    const std::vector<float> untouched = rows;
+    const MatrixView<float> in{rows.data(), tokens, weight.cols, weight.cols};
+    put(in, ahead ? RoundedRows{format, scratch} : RoundedRows{});
+    Rounded made{.rows = {},
+                 .scales = {},
+                 .product = std::vector<float>(static_cast<size_t>(tokens * weight.rows), 0.5f)};
+    device.linear({.in = in,
+                   .weight = &weight,
+                   .bias = {},
+                   .accumulate = true,
+                   .out = {made.product.data(), tokens, weight.rows, weight.rows},
+                   .scratch = scratch,
+                   .rounded = ahead},
+                  GetParam().stream);
+    wait();
+    EXPECT_EQ(rows == untouched, ahead) << "rows in f32 that nothing reads";
+    const cuda::ActivationRows at = cuda::rounded_rows(scratch, tokens, weight.cols);
+    const auto* first = static_cast<const std::byte*>(at.rows);
+    made.rows = {first, first + tokens * weight.cols * (format == WeightFormat::fp8 ? 1 : 2)};
+    if (format == WeightFormat::fp8) {
+      made.scales = {at.scales, at.scales + tokens};
+    }
+    return made;
+  }
+
+  // Calls visit(weight) for a weight of each format whose activations are rounded.
+  template <class Visit>
+  void each_weight(int64_t cols, const Visit& visit) {
+    constexpr int64_t kRows = 16;
+    const Backend& device = *GetParam().backend;
+    for (const WeightFormat format : kWeightFormats) {
+      const int64_t bytes = device.packed_weight_bytes(format, kRows, cols);
+      if (bytes == 0 || !device.rounds_ahead(format)) {
+        continue;
+      }
+      std::vector<std::byte> memory(static_cast<size_t>(bytes));
+      const std::vector<float> weights = normal(kRows * cols);
+      const PackedWeight packed{format, kRows, cols, memory.data()};
+      device.pack_weight({weights.data(), kRows, cols, cols}, 0, packed);
+      SCOPED_TRACE(testing::Message() << name(format) << ", " << cols << " columns");
+      visit(packed);
+    }
+  }
+
+  static void expect_same_bits(const Rounded& ahead, const Rounded& later) {
+    EXPECT_EQ(ahead.rows, later.rows);
+    expect_same_floats(ahead.scales, later.scales);
+    expect_same_floats(ahead.product, later.product);
+  }
+  static void expect_same_floats(const std::vector<float>& a, const std::vector<float>& b) {
+    ASSERT_EQ(a.size(), b.size());
+    EXPECT_TRUE(a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
+  }
+
+  // Rows whose second one is zero, and whose third one has a NaN and a large number.
+  std::vector<float> rows_of(int64_t cols) {
+    std::vector<float> in = normal(3 * cols);
+    std::fill_n(in.begin() + cols, cols, 0.0f);
+    in[static_cast<size_t>(2 * cols)] = NAN;
+    in[static_cast<size_t>(3 * cols - 1)] = 3e7f;
+    return in;
+  }
+};
+
+TEST_P(DeviceRounding, NormsAreRoundedForAProductToTheBitsThatItRoundsTo) {
+  for (const int64_t cols : {16, 144, 272, 1040}) {
+    std::vector<float> in = rows_of(cols);
+    in[static_cast<size_t>(2 * cols)] = 1.0f;  // a NaN of the input would be one of the whole row
+    std::vector<float> weight = normal(cols);
+    weight[1] = 1e6f;
+    each_weight(cols, [&](const PackedWeight& packed) {
+      const auto norm = [&](const MatrixView<float>& out, const RoundedRows& rounded) {
+        GetParam().backend->rms_norm({.in = {in.data(), 3, cols, cols},
+                                      .weight = weight,
+                                      .scale = 0.7f,
+                                      .out = out,
+                                      .rounded = rounded},
+                                     GetParam().stream);
+      };
+      expect_same_bits(multiply(packed, 3, true, norm), multiply(packed, 3, false, norm));
+    });
+  }
+}
+
+// Blocks divide a row of fp8 in another way. 2080 columns are more than a block has threads.
+TEST_P(DeviceRounding, GatedRowsAreRoundedForAProductToTheBitsThatItRoundsTo) {
+  for (const int64_t cols : {16, 144, 1024, 2080}) {
+    const std::vector<float> gate_up = rows_of(2 * cols);
+    for (const Activation activation :
+         {Activation::silu, Activation::gelu, Activation::gelu_tanh}) {
+      each_weight(cols, [&](const PackedWeight& packed) {
+        const auto gate = [&](const MatrixView<float>& out, const RoundedRows& rounded) {
+          GetParam().backend->silu_mul({.gate_up = {gate_up.data(), 3, 2 * cols, 2 * cols},
+                                        .out = out,
+                                        .activation = activation,
+                                        .rounded = rounded},
+                                       GetParam().stream);
+        };
+        expect_same_bits(multiply(packed, 3, true, gate), multiply(packed, 3, false, gate));
+      });
+    }
   }
 }
 
@@ -132,7 +256,10 @@ TEST_P(DeviceLinear, MultipliesAsPlainLoopsDo) {
   }
 }
 
-GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(DeviceLinear);  // for machines without a GPU
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(DeviceRounding);  // for machines without a GPU
+INSTANTIATE_TEST_SUITE_P(Devices, DeviceRounding, testing::ValuesIn(devices_of_this_machine()),
+                         [](const auto& instance) { return instance.param.name; });
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(DeviceLinear);
 INSTANTIATE_TEST_SUITE_P(Devices, DeviceLinear, testing::ValuesIn(devices_of_this_machine()),
                          [](const auto& instance) { return instance.param.name; });
 

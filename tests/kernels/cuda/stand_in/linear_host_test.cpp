@@ -111,6 +111,46 @@ TEST_F(CudaLinear, MultipliesEveryFormatAsTheCpuDoes) {
   }
 }
 
+// The scratch begins at any address that its owner's alignment allows.
+TEST_F(CudaLinear, MultipliesRowsThatANormHasRoundedAsRowsThatItRounds) {
+  constexpr int64_t kRows = 48;
+  const std::vector<float> gain = normal(kCols);
+  const DeviceBytes gain_memory = on_device(gain);
+  for (const WeightFormat format : {WeightFormat::bf16, WeightFormat::f16, WeightFormat::fp8}) {
+    const PackedWeight packed = pack(format, kRows, normal(kRows * kCols));
+    for (const int64_t tokens : {1, 70}) {
+      const DeviceBytes in = on_device(normal(tokens * kCols));
+      const int64_t bytes = ops_.linear_scratch_bytes(tokens, kCols);
+      const DeviceBytes memory = allocate(device_memory(), bytes + 64);
+      const std::span<std::byte> scratch{memory.get() + 64, static_cast<size_t>(bytes)};
+      const auto product = [&](bool ahead) {
+        const DeviceBytes normed = on_device(std::vector<float>(tokens * kCols, NAN));
+        const DeviceBytes out = on_device(std::vector<float>(tokens * kRows, 0.5f));
+        const MatrixView<float> rows{reinterpret_cast<float*>(normed.get()), tokens, kCols, kCols};
+        rms_norm({.in = {reinterpret_cast<float*>(in.get()), tokens, kCols, kCols},
+                  .weight = {reinterpret_cast<float*>(gain_memory.get()), gain.size()},
+                  .out = rows,
+                  .rounded = ahead ? RoundedRows{format, scratch} : RoundedRows{}},
+                 stream_.stream());
+        ops_.linear({.in = rows,
+                     .weight = &packed,
+                     .bias = {},
+                     .accumulate = true,
+                     .out = {reinterpret_cast<float*>(out.get()), tokens, kRows, kRows},
+                     .scratch = scratch,
+                     .rounded = ahead},
+                    stream_.stream());
+        std::vector<float> result(static_cast<size_t>(tokens * kRows));
+        stream_.download(result.data(), out.get(), result.size() * 4);
+        return result;
+      };
+      const std::vector<float> ahead = product(true);
+      EXPECT_EQ(ahead, product(false)) << name(format) << ", " << tokens << " tokens";
+      EXPECT_NE(ahead, std::vector<float>(ahead.size(), 0.5f));
+    }
+  }
+}
+
 TEST_F(CudaLinear, TakesTheFirstAlgorithmWithTheSameBitsForEveryNumberOfRows) {
   constexpr int64_t kRows = 64;
   stand_in::suggest({Order::much_workspace, Order::few_tokens, Order::by_tokens, Order::by_inputs},
