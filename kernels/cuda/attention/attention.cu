@@ -160,7 +160,7 @@ merge_kernel(AttentionArgs args, const SequenceSpan* sequences, Work work) {
   if (!work.serves(span) || token >= span.count || pair >= heads) {
     return;
   }
-  // Where the row's own group is read from does not matter here.
+  // The address of the row's own group is not used.
   const RowTokens row = StepRows{args.pages, args.layer, args.dense.data()}.tokens(
       span, kv_head, 0, (span.context + token) / kKvGroup);
   const int32_t splits = span_count(row.tiles());

@@ -50,7 +50,8 @@ struct TaskPair {
 // registers are scarce.
 struct WarpTask {
   int32_t index;  // in the list of splits; not set for a task outside of it
-  // Of the first pair. Pairs of several query tokens of a list see the tiles of the split alike.
+  // `span` and `row` are those of the first pair. Other query tokens of a list see the tiles of the
+  // split as it does.
   SequenceSpan span;
   RowTokens row;
   TaskPair of[kMaxTaskPairs];

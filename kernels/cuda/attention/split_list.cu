@@ -197,26 +197,27 @@ class LayerList {
     }
   }
 
-  TESSERA_DEVICE SplitItem item(int32_t index, int32_t split) const {
-    const int32_t heads = args_.pages.kv_heads;
-    return {.kv_head = static_cast<uint16_t>(index % heads),
-            .split = static_cast<uint16_t>(split),
-            .count = 1,
-            .queries = {static_cast<uint16_t>(index / heads)}};
-  }
   TESSERA_DEVICE void put_own(int32_t at, int32_t index, int32_t split) const {
-    *lists_.own(block_x(), at) = item(index, split);
+    const int32_t heads = args_.pages.kv_heads;
+    SplitItem& to = *lists_.own(block_x(), at);
+    to.kv_head = static_cast<uint16_t>(index % heads);
+    to.split = static_cast<uint16_t>(split);
+    to.count = 1;
+    to.queries[0] = static_cast<uint16_t>(index / heads);
   }
   // Lists the split for `count` rows of a group, from row `index` on.
   TESSERA_DEVICE void put_shared(int32_t at, int32_t index, int32_t split, int32_t count) const {
-    const ListMemory& memory = shared<ListMemory>();
-    SplitItem made = item(index, split);
-    for (int32_t i = index + args_.pages.kv_heads; made.count < count; i += args_.pages.kv_heads) {
-      if (memory.leaders[i] == memory.leaders[index]) {
-        made.queries[made.count++] = static_cast<uint16_t>(i / args_.pages.kv_heads);
+    const int32_t heads = args_.pages.kv_heads;
+    const int32_t leader = shared<ListMemory>().leaders[index];
+    SplitItem& to = *lists_.shared(block_x(), at);
+    to.kv_head = static_cast<uint16_t>(index % heads);
+    to.split = static_cast<uint16_t>(split);
+    to.count = static_cast<uint16_t>(count);
+    for (int32_t i = index, put = 0; put < count; i += heads) {
+      if (shared<ListMemory>().leaders[i] == leader) {
+        to.queries[put++] = static_cast<uint16_t>(i / heads);
       }
     }
-    *lists_.shared(block_x(), at) = made;
   }
 
   const PlanAttentionArgs& args_;

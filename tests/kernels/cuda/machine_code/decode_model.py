@@ -52,11 +52,13 @@ BEFORE = [Kernel("f16", 32768, 2311, 3, 16), Kernel("k8v4", 12800, 1978, 1.5, 16
 # counted by reading: without left scores, and with an eighth of the code that resolves eight tiles' places.
 # f16: four iterations over the keys, and two for each of four blocks of values. s70: four parts of keys and
 # of values.
-F16_TILE = 308 + 4 * 85 + 2 * (97 + 3 * 92)
-S70_TILE = 430 + 4 * (238 + 262)
+F16_TILE = 338 + 4 * 85 + 2 * (96 + 3 * 92)
+S70_TILE = 398 + 4 * (244 + 263)
 NOW = {"f16": "attention_kernel<128,1,F16Rows>", "k8v4": "attention_kernel<128,1,K8V4Rows>",
        "k4v2": "attention_kernel<128,1,K4V2Rows>", "s70": "attention_kernel<128,1,S70Rows>"}
 READ = {"f16": F16_TILE, "s70": S70_TILE}
+# A tile of a shared run, for two sequences at once: the kernels whose loops are whole.
+SHARED = {"k8v4": "attention_kernel<128,2,K8V4Rows>", "k4v2": "attention_kernel<128,2,K4V2Rows>"}
 
 
 def clocks_of_tile(kernel, warps):
@@ -76,13 +78,13 @@ def share(kernel, items):
     return items / MULTIPROCESSORS * kernel.tile_bytes / BYTES_A_CLOCK / clocks
 
 
-def kernels_now():
+def kernels_of(names, read):
     bounds = {kernel: values for _, kernel, values in read_bounds(
         (Path(__file__).resolve().parent / "bounds.txt").read_text())}
     for before in BEFORE:
-        if counts := bounds.get(NOW.get(before.name)):
+        if counts := bounds.get(names.get(before.name)):
             of_block = 32 * WARPS_OF_BLOCK * 8 * math.ceil(counts["registers"] / 8)
-            yield Kernel(before.name, before.tile_bytes, READ.get(before.name, counts["tile"]),
+            yield Kernel(before.name, before.tile_bytes, read.get(before.name, counts["tile"]),
                          counts["loads"], REGISTERS // of_block * WARPS_OF_BLOCK)
 
 
@@ -101,7 +103,16 @@ def main():
     print(f"{rows} rows of {tokens} tokens: {items} warps\n\nOne kernel for all formats:\n")
     table(BEFORE, items)
     print("\nKernels of one format:\n")
-    table(kernels_now(), items)
+    now = list(kernels_of(NOW, READ))
+    table(now, items)
+    print("\nA tile that two sequences share, in one kernel of two products:\n")
+    print("| format | instructions | of two tiles apart | predicted time, % of apart |")
+    print("|---|--:|--:|--:|")
+    for both in kernels_of(SHARED, {}):
+        own = next(k for k in now if k.name == both.name)
+        apart = 2 * clocks_of_tile(own, own.warps)
+        print(f"| {both.name} | {both.instructions} | {2 * own.instructions} "
+              f"| {100 * clocks_of_tile(both, both.warps) / apart:.0f} |")
 
 
 if __name__ == "__main__":
