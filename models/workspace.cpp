@@ -87,7 +87,7 @@ Workspace::Views cut(const ModelConfig& config, const StepLimits& limits, int32_
                    : backend.kv_score_scratch_bytes(limits, config.heads)));
   if (backend.attention_plan_bytes != nullptr) {
     views.attention_plan = cutter.array<std::byte>(
-        backend.attention_plan_bytes(limits, config.layers, config.kv_heads));
+        backend.attention_plan_bytes(limits, config.layers, config.kv_heads, config.heads));
   }
   const KvPageLayout widest = KvPageLayout::make(kKvF32, config.head_dim, kKvGroup);
   views.dense =

@@ -213,7 +213,8 @@ class AttentionStep {
     const Backend& backend = setup.device->backend(setup.isas[0]);
     return backend.attention_plan_bytes == nullptr
                ? 0
-               : backend.attention_plan_bytes(limits(), kv_.view().layers, kv_heads_);
+               : backend.attention_plan_bytes(limits(), kv_.view().layers, kv_heads_,
+                                              query_heads());
   }
   int64_t scratch_bytes(const Setup& setup) const {
     int64_t max = 0;

@@ -15,8 +15,8 @@ inline std::vector<std::byte> plan_step(const Device& device, const StepLimits& 
   if (backend.plan_attention == nullptr) {
     return {};
   }
-  std::vector<std::byte> plan(static_cast<size_t>(
-      backend.attention_plan_bytes(limits, args.pages.layers, args.pages.kv_heads)));
+  std::vector<std::byte> plan(static_cast<size_t>(backend.attention_plan_bytes(
+      limits, args.pages.layers, args.pages.kv_heads, args.query_heads)));
   args.plan = plan;
   backend.plan_attention({.sequences = args.sequences,
                           .scorings = args.scorings,

@@ -197,9 +197,14 @@ bool any_sparse(const AttentionArgs& args) {
   });
 }
 
-// Returns: blocks of a launch over rows, or of a list of at most `items`. A list's warps take items
-// until there are none, so that no more blocks are started than run at once.
-LaunchShape shape_of_rows(const AttentionArgs& args, const Work& work, int32_t pairs) {
+// Returns: warps of a block, for a launch of that number.
+int32_t warps_of_block(int64_t warps, Stream stream) {
+  return warps <= int64_t{kFewWarps} * limits(stream).multiprocessors ? 1 : kWarpsOfBlock;
+}
+
+// Returns: shape of a launch over rows, in blocks of up to `pairs` pairs for each warp.
+LaunchShape shape_of_rows(const AttentionArgs& args, const Work& work, int32_t pairs,
+                          Stream stream) {
   const int32_t heads = args.query_heads / args.pages.kv_heads;
   int32_t max_blocks = 0;
   for (const SequenceSpan& span : args.sequences) {
@@ -208,14 +213,20 @@ LaunchShape shape_of_rows(const AttentionArgs& args, const Work& work, int32_t p
       max_blocks = blocks > max_blocks ? blocks : max_blocks;
     }
   }
-  return {.grid_x = static_cast<int32_t>(args.sequences.size()) * args.pages.kv_heads,
-          .grid_y = static_cast<int32_t>(div_ceil(max_blocks, kWarpsOfBlock)),
-          .threads = kThreads};
+  const int32_t rows = static_cast<int32_t>(args.sequences.size()) * args.pages.kv_heads;
+  const int32_t warps = warps_of_block(int64_t{rows} * max_blocks, stream);
+  return {.grid_x = rows,
+          .grid_y = static_cast<int32_t>(div_ceil(max_blocks, warps)),
+          .threads = warps * kWarp};
 }
+
+// Returns: shape of a launch over a list of at most `items`. `blocks`: of four warps, that a
+// multiprocessor holds. Warps take items until there are none, so no more are started than run at
+// once.
 LaunchShape shape_of_list(int64_t items, int32_t blocks, Stream stream) {
-  const int64_t processors = limits(stream).multiprocessors;
-  const int32_t warps = items <= kFewWarps * processors ? 1 : kWarpsOfBlock;
-  const int64_t running = processors * blocks * (kWarpsOfBlock / warps);
+  const int32_t warps = warps_of_block(items, stream);
+  const int64_t running =
+      int64_t{limits(stream).multiprocessors} * blocks * (kWarpsOfBlock / warps);
   return {.grid_x = static_cast<int32_t>(std::min(div_ceil(items, warps), running)),
           .threads = warps * kWarp};
 }
@@ -232,7 +243,7 @@ void start(const AttentionArgs& args, const SequenceSpan* sequences, Work work, 
   // An item that is shared has at least two of the rows' splits.
   const int64_t items = work.max_items / (work.kind == WorkKind::shared ? 2 : 1);
   LaunchShape shape = work.listed() ? shape_of_list(items, kBlocks<kProducts, Rows>, stream)
-                                    : shape_of_rows(args, work, Warp::kPairs);
+                                    : shape_of_rows(args, work, Warp::kPairs, stream);
   shape.shared_bytes = block_memory_bytes<typename Warp::Memory, typename Warp::Parts>(
       shape.threads / kWarp, any_sparse(args));
   work.warps = shape.grid_x * (shape.threads / kWarp);
@@ -310,15 +321,6 @@ void check_args(const AttentionArgs& args) {
   }
 }
 
-}  // namespace
-
-int64_t attention_scratch_bytes(const StepLimits& limits, int32_t query_heads, int32_t head_dim) {
-  // Only the splits of lists have partial sums.
-  const int64_t sequences = std::min(limits.sequences, kMaxListedRows);
-  return sequences * query_heads * max_splits(limits.context) * partial_floats(head_dim) *
-         int64_t{sizeof(float)};
-}
-
 // Computes attention by the lists that plan_attention made, then merges the splits.
 void start_listed(const AttentionArgs& args, const SequenceSpan* sequences, const ListShape& shape,
                   Work work, Stream stream) {
@@ -355,10 +357,20 @@ void start_listed(const AttentionArgs& args, const SequenceSpan* sequences, cons
          merge_kernel, args, sequences, work);
 }
 
+}  // namespace
+
+int64_t attention_scratch_bytes(const StepLimits& limits, int32_t query_heads, int32_t head_dim) {
+  // Only the splits of lists have partial sums.
+  const int64_t sequences = std::min(limits.sequences, kMaxListedRows);
+  return sequences * query_heads * max_splits(limits.context) * partial_floats(head_dim) *
+         int64_t{sizeof(float)};
+}
+
 void attention(const AttentionArgs& args, Stream stream) {
   check_args(args);
   const SequenceSpan* sequences = mirror(args.sequences, stream);
-  const ListShape shape = ListShape::of(args.sequences, args.pages, std::ssize(args.plan));
+  const ListShape shape =
+      ListShape::of(args.sequences, args.pages, args.query_heads, std::ssize(args.plan));
   const Work whole{.kind = WorkKind::whole,
                    .scorings = args.scorings.empty() ? nullptr : mirror(args.scorings, stream)};
   const Work prompts{.kind = WorkKind::prompts, .tokens = shape.tokens};

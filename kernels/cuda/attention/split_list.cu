@@ -51,6 +51,7 @@ class LayerList {
         scorings_(scorings),
         lists_(lists),
         tokens_(shape.tokens),
+        blocks_(shape.blocks),
         rows_(static_cast<int32_t>(shape.rows())) {}
 
   TESSERA_DEVICE void make() {
@@ -173,7 +174,7 @@ class LayerList {
       const Place own = block_place(count == 1 ? 1 : 0, totals);
       const Place shared = block_place(count > 1 ? 1 : 0, totals);
       if (count == 1) {
-        put_own(counts_.own + own.first, index, split);
+        put_own(counts_.own + own.first, index, split, 0);
       } else if (count > 1) {
         put_shared(counts_.shared + shared.first, index, split, count);
       }
@@ -188,19 +189,20 @@ class LayerList {
     for (int32_t first = 0; first < rows_; first += threads()) {
       const int32_t index = first + thread();
       const int32_t splits = index < rows_ ? row(index).splits() : 0;
-      const int32_t count = splits > first_split ? splits - first_split : 0;
+      const int32_t count = splits > first_split ? (splits - first_split) * blocks_ : 0;
       const Place place = block_place(count, shared<ListMemory>().totals);
       for (int32_t i = 0; i < count; ++i) {
-        put_own(counts_.own + place.first + i, index, first_split + i);
+        put_own(counts_.own + place.first + i, index, first_split + i / blocks_, i % blocks_);
       }
       counts_.own += place.all;
     }
   }
 
-  TESSERA_DEVICE void put_own(int32_t at, int32_t index, int32_t split) const {
+  TESSERA_DEVICE void put_own(int32_t at, int32_t index, int32_t split, int32_t block) const {
     const int32_t heads = args_.pages.kv_heads;
     SplitItem& to = *lists_.own(block_x(), at);
     to.kv_head = static_cast<uint16_t>(index % heads);
+    to.first_head = static_cast<uint16_t>(block * kMaxTaskPairs);
     to.split = static_cast<uint16_t>(split);
     to.count = 1;
     to.queries[0] = static_cast<uint16_t>(index / heads);
@@ -211,6 +213,7 @@ class LayerList {
     const int32_t leader = shared<ListMemory>().leaders[index];
     SplitItem& to = *lists_.shared(block_x(), at);
     to.kv_head = static_cast<uint16_t>(index % heads);
+    to.first_head = 0;
     to.split = static_cast<uint16_t>(split);
     to.count = static_cast<uint16_t>(count);
     for (int32_t i = index, put = 0; put < count; i += heads) {
@@ -225,6 +228,7 @@ class LayerList {
   const KvScoring* scorings_;
   const SplitLists& lists_;
   int32_t tokens_;
+  int32_t blocks_;
   int32_t rows_;
   SplitCounts counts_ = {0, 0};
 };
@@ -238,16 +242,19 @@ list_kernel(PlanAttentionArgs args, const SequenceSpan* sequences, const KvScori
 
 }  // namespace
 
-int64_t attention_plan_bytes(const StepLimits& limits, int32_t layers, int32_t kv_heads) {
+int64_t attention_plan_bytes(const StepLimits& limits, int32_t layers, int32_t kv_heads,
+                             int32_t query_heads) {
   const ListShape largest{.sequences = std::min(limits.sequences, kMaxListedRows / kv_heads),
                           .kv_heads = kv_heads,
+                          .blocks = ListShape::blocks_of(query_heads / kv_heads),
                           .splits = max_splits(limits.context)};
   return largest.bytes(layers);
 }
 
 void plan_attention(const PlanAttentionArgs& args, Stream stream) {
   const KvPagesView& pages = args.pages;
-  const ListShape shape = ListShape::of(args.sequences, pages, std::ssize(args.plan));
+  const ListShape shape =
+      ListShape::of(args.sequences, pages, args.query_heads, std::ssize(args.plan));
   if (shape.splits == 0) {
     return;
   }

@@ -21,6 +21,8 @@ inline constexpr int32_t kMaxListedRows = 2047;
 
 struct SplitItem {
   uint16_t kv_head;
+  uint16_t first_head;  // of the KV head's query heads; with more of them than pairs of a warp, a
+                        // split has an item for each block of heads
   uint16_t split;
   uint16_t count;                   // query tokens that read it
   uint16_t queries[kMaxTaskPairs];  // sequence * ListShape::tokens + token of the sequence
@@ -59,13 +61,15 @@ struct ListShape {
   int32_t sequences = 0;
   int32_t tokens = 1;  // sequences with more new tokens are not listed
   int32_t kv_heads = 0;
+  int32_t blocks = 1;  // blocks of a KV head's query heads
   int32_t splits = 0;  // of a row, at most; 0: the step lists nothing
 
-  // Sequences of several tokens are listed if the step's list fits into `bytes`, for `layers`.
+  // Sequences of several tokens are listed if the lists of all layers fit into `bytes`.
   static ListShape of(std::span<const SequenceSpan> sequences, const KvPagesView& pages,
-                      int64_t bytes) {
+                      int32_t query_heads, int64_t bytes) {
     const auto with = [&](int32_t tokens) {
-      ListShape shape{static_cast<int32_t>(sequences.size()), 1, pages.kv_heads, 0};
+      ListShape shape{static_cast<int32_t>(sequences.size()), 1, pages.kv_heads,
+                      blocks_of(query_heads / pages.kv_heads), 0};
       int32_t longest = 0;
       for (const SequenceSpan& span : sequences) {
         if (span.count > 0 && span.count <= tokens) {
@@ -81,8 +85,11 @@ struct ListShape {
     return several.splits > 0 && several.bytes(pages.layers) <= bytes ? several : with(1);
   }
 
+  static constexpr int32_t blocks_of(int32_t gqa_ratio) {
+    return (gqa_ratio + kMaxTaskPairs - 1) / kMaxTaskPairs;
+  }
   TESSERA_BOTH int64_t rows() const { return int64_t{sequences} * tokens * kv_heads; }
-  int64_t items() const { return rows() * splits; }
+  int64_t items() const { return rows() * blocks * splits; }
   int64_t bytes(int32_t layers) const {
     return layers * (int64_t{sizeof(SplitCounts)} + items() * int64_t{sizeof(SplitItem)});
   }

@@ -79,7 +79,9 @@ TESSERA_DEVICE bool find_listed(const AttentionArgs& args, const SequenceSpan* s
   const int32_t first_dense = span.count > 1 ? dense_groups_before(sequences, place.sequence) : 0;
   const RowTokens row = StepRows{args.pages, args.layer, args.dense.data()}.tokens(
       span, place.kv_head, first_dense, group);
-  simt::check(item.count * heads <= kPairs && item.split < span_count(row.tiles()) &&
+  const int32_t heads_left = heads - item.first_head;
+  const int32_t own_heads = heads_left < kMaxTaskPairs ? heads_left : kMaxTaskPairs;
+  simt::check(item.count * own_heads <= kPairs && item.split < span_count(row.tiles()) &&
               item.split < work.max_splits);
   simt::sync_warp();  // the previous task has been read
   if (simt::lane() == 0) {
@@ -87,7 +89,7 @@ TESSERA_DEVICE bool find_listed(const AttentionArgs& args, const SequenceSpan* s
     task.span = span;
     task.row = row;
     task.group = group;
-    task.pairs = item.count * heads;
+    task.pairs = item.count * own_heads;
     task.first_head = place.kv_head * heads;
     task.heads = heads;
     task.split = item.split;
@@ -97,11 +99,12 @@ TESSERA_DEVICE bool find_listed(const AttentionArgs& args, const SequenceSpan* s
   for (int32_t i = 0; i < item.count; ++i) {
     const int32_t query = item.queries[i];
     const SequenceSpan& own = sequences[query / work.tokens];
-    if (simt::lane() < heads) {
-      task.of[i * heads + simt::lane()] = {.query = query,
-                                           .row = own.first_row + query % work.tokens,
-                                           .head = place.kv_head * heads + simt::lane(),
-                                           .position = own.context + query % work.tokens};
+    if (simt::lane() < own_heads) {
+      const int32_t head = place.kv_head * heads + item.first_head + simt::lane();
+      task.of[i * own_heads + simt::lane()] = {.query = query,
+                                               .row = own.first_row + query % work.tokens,
+                                               .head = head,
+                                               .position = own.context + query % work.tokens};
     }
   }
   simt::sync_warp();

@@ -108,6 +108,7 @@ TEST_P(CudaAttention, MergesSplitsOfALongContext) {
   for (const KvFormat format : {kKvF16, kKvK4V2, kKvS70}) {
     AttentionShape shape = uniform(format);
     shape.kv_heads = 1;
+    shape.gqa_ratio = format == kKvF16 ? 11 : 2;  // 11: two blocks of query heads
     shape.context = 2496;
     shape.history_high = 2496;
     const AttentionSequences sequences(shape, {21, 20}, 11);

@@ -90,7 +90,7 @@ class SplitListOfAStep : public testing::TestWithParam<Device> {
     const auto count = static_cast<int32_t>(args.sequences.size());
     memory_ = plan_step(GetParam(), {count, count, shape.row_tokens}, args);
     GetParam().wait(GetParam().stream);
-    lists_ = cuda::ListShape::of(args.sequences, args.pages, std::ssize(memory_))
+    lists_ = cuda::ListShape::of(args.sequences, args.pages, args.query_heads, std::ssize(memory_))
                  .in(memory_, args.pages.layers);
   }
   int32_t own() const { return lists_.counts[kLayer].own; }
@@ -179,8 +179,8 @@ TEST(ListShape, ListsSequencesOfFewTokensUnlessContextsAreShortOrBatchesVeryLarg
     const std::vector<SequenceSpan> spans(static_cast<size_t>(sequences),
                                           {0, 0, count, context, {}});
     const int64_t bytes =
-        cuda_backend().attention_plan_bytes({limit, limit, 4096}, pages.layers, pages.kv_heads);
-    return cuda::ListShape::of(spans, pages, bytes);
+        cuda_backend().attention_plan_bytes({limit, limit, 4096}, pages.layers, pages.kv_heads, 32);
+    return cuda::ListShape::of(spans, pages, 32, bytes);
   };
   EXPECT_EQ(of(1, 1, 2000, 1).splits, 5);
   EXPECT_EQ(of(255, 1, 2000, 255).rows(), 255 * 8);
@@ -197,8 +197,8 @@ TEST(ListShape, ListsDecodeAloneWhereSequencesOfFewTokensHaveNoRoom) {
   pages.kv_heads = 8;
   const SequenceSpan spans[] = {{0, 0, 1, 2000, {}}, {1, 1, 4, 2000, {}}};
   const auto tokens = [&](int32_t limit) {
-    return cuda::ListShape::of(spans, pages,
-                               cuda_backend().attention_plan_bytes({8, limit, 2048}, 1, 8))
+    return cuda::ListShape::of(spans, pages, 32,
+                               cuda_backend().attention_plan_bytes({8, limit, 2048}, 1, 8, 32))
         .tokens;
   };
   EXPECT_EQ(tokens(8), 4);
