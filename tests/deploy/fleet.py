@@ -32,17 +32,22 @@ def eventually(condition, what):
     raise AssertionError(f"waited {PATIENCE} s in vain: {what}")
 
 
+_given = set()  # ports of free_ports: a fleet's servers begin to listen after all of them have ports
+
+
 def free_ports(count):
-    """Returns ports that were free a moment ago. They lie below those that connections get by themselves, which may
-    take any of theirs before the server does."""
+    """Returns ports that were free a moment ago, each one once. They lie below those that connections get by
+    themselves, which may take any of theirs before the server does."""
     found = []
     with contextlib.ExitStack() as stack:
         while len(found) < count:
             port = random.randrange(12000, 32000)
             one = stack.enter_context(socket.socket())
             with contextlib.suppress(OSError):
-                one.bind(("127.0.0.1", port))
-                found.append(port)
+                if port not in _given:
+                    one.bind(("127.0.0.1", port))
+                    found.append(port)
+                    _given.add(port)
     return found
 
 
