@@ -57,9 +57,9 @@ class DeviceBudgetOfEngine : public testing::Test {
 TEST_F(DeviceBudgetOfEngine, CountsTheRecordingsOfItsLimits) {
   const int64_t of_many = bytes();  // 7 numbers of sequences, 2 contexts
   options_.max_sequences = 32;      // 6
-  EXPECT_EQ(bytes() - of_many, 2 * (15 * 32 + 8) * kRecordedLaunchBytes);
+  EXPECT_EQ(bytes() - of_many, 2 * (12 * 32 + 8) * kRecordedLaunchBytes);
   device_.record = nullptr;
-  EXPECT_EQ(bytes() - of_many, 14 * (15 * 32 + 8) * kRecordedLaunchBytes);
+  EXPECT_EQ(bytes() - of_many, 14 * (12 * 32 + 8) * kRecordedLaunchBytes);
 }
 
 TEST_F(DeviceBudgetOfEngine, FitsWhatACacheOfThatSizeTakes) {
