@@ -219,6 +219,11 @@ OpCost rope_cost(const KvStoreArgs& args) {
 
 }  // namespace
 
+OpCost op_cost(const PlanAttentionArgs& args) {
+  const int64_t rows = std::ssize(args.sequences) * args.pages.kv_heads * args.pages.layers;
+  return {.read_bytes = rows * int64_t{sizeof(KvRow)}, .written_bytes = rows * kId, .flops = 0};
+}
+
 // Every token is written unquantised. Tokens of groups that close are encoded too, including those
 // that an earlier step put into the residual buffer.
 OpCost op_cost(const KvStoreArgs& args) {

@@ -43,6 +43,8 @@ OpCost op_cost(const KvOwnArgs& args);
 OpCost op_cost(const KvEvictArgs& args);   // every page is returned to the free list
 OpCost op_cost(const KvDemoteArgs& args);  // prefix blocks as they are before the op
 OpCost op_cost(const KvStoreArgs& args);
+// The counts of each row in each layer, and an id for each.
+OpCost op_cost(const PlanAttentionArgs& args);
 // Keys and values that at least one query sees, of each sequence.
 OpCost op_cost(const AttentionArgs& args);
 OpCost op_cost(const KvScoreArgs& args);  // keys and token scores that a counting query sees

@@ -23,6 +23,7 @@ Op kv_own_op();
 Op kv_evict_op();
 Op kv_demote_op();
 Op kv_store_op();
+Op plan_attention_op();
 Op attention_op();
 Op kv_score_op();
 Op kv_compress_op();

@@ -232,6 +232,16 @@ TEST(OpCost, KvStoreWithRopeAlsoRotatesTheQueries) {
             apart + (OpCost{queries + 2 * angles + 3 * 4, queries, 3 * 3 * (4 + 2) * 48}));
 }
 
+TEST(OpCost, APlanReadsTheCountsOfEachRowOfEachLayer) {
+  KvPagesView pages;
+  pages.layers = 3;
+  pages.kv_heads = 2;
+  const std::vector<SequenceSpan> spans(5);
+  const int64_t rows = 5 * 2 * 3;
+  EXPECT_EQ(op_cost(PlanAttentionArgs{.sequences = spans, .pages = pages, .plan = {}}),
+            (OpCost{rows * int64_t{sizeof(KvRow)}, rows * 4, 0}));
+}
+
 TEST(OpCost, AttentionReadsWhatItsQueriesSee) {
   Rows rows(kKvF16, 0);
   rows.rows[0] = {64, 0};

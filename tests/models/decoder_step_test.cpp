@@ -69,7 +69,7 @@ class LayerOpsTest : public testing::Test {
   }
 
   Backend backend_ = noting_backend();
-  const ModelConfig config_;
+  const ModelConfig config_{};
   std::vector<std::byte> scratch_ = std::vector<std::byte>(16);
   Workspace::Views workspace_;
   const MatrixView<float> rows_{nullptr, 2, 8, 8};
