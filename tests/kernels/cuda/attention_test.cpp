@@ -242,6 +242,18 @@ TEST_P(CudaAttention, HasTheSameBitsForAFewTokensInAListAsInAPrompt) {
   }
 }
 
+// The token at position 511 closes the group that would begin a second split, but reads one split.
+TEST_P(CudaAttention, ListsTheSplitsOfAQueryWhoseGroupCloses) {
+  AttentionShape shape = uniform(kKvK8V4);
+  shape.kv_heads = 1;
+  shape.context = 448;
+  shape.history_high = 448;
+  const AttentionSequences sequences(shape, {70}, 80);
+  const Attended whole = sequences.run(GetParam(), sequences.all_at_once());
+  expect_same_bits(whole, sequences.run(GetParam(), {{{0, 60}}, {{0, 4}}, {{0, 6}}}));
+  expect_same_bits(whole, sequences.run(GetParam(), {{{0, 63}}, {{0, 1}}, {{0, 1}}, {{0, 5}}}));
+}
+
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(CudaAttention);
 INSTANTIATE_TEST_SUITE_P(Cuda, CudaAttention, testing::ValuesIn(devices_of_this_machine()),
                          [](const auto& instance) { return instance.param.name; });
