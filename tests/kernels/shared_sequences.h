@@ -26,6 +26,16 @@ struct SharedShape {
   int32_t row_tokens = 4096;
 };
 
+// Returns: tokens of a page of the high tier.
+inline int32_t capacity_of(const SharedShape& shape) {
+  int64_t page_bytes = 0;
+  for (const KvFormat each : {shape.high, shape.low}) {
+    page_bytes = std::max(page_bytes,
+                          KvPageLayout::make(each, shape.head_dim, shape.page_tokens).page_bytes);
+  }
+  return KvPageLayout::fit(shape.high, shape.head_dim, page_bytes).capacity;
+}
+
 // A sequence whose rows begin with the first `pages` pages of the rows of an earlier one.
 struct Branch {
   size_t from = 0;
