@@ -37,16 +37,9 @@ TEST_P(SharedAttention, HasTheBitsOfEverySequenceReadingForItself) {
       for (int round = 0; round < 3; ++round, ++seed) {
         SCOPED_TRACE(testing::Message() << "seed " << seed);
         std::mt19937 random(seed);
-        const KvFormat formats[] = {shape.high, shape.low};
-        int64_t page_bytes = 0;
-        for (const KvFormat each : formats) {
-          page_bytes = std::max(
-              page_bytes, KvPageLayout::make(each, shape.head_dim, shape.page_tokens).page_bytes);
-        }
-        const int32_t capacity = KvPageLayout::fit(shape.high, shape.head_dim, page_bytes).capacity;
         // The scalar backend is slow and shares nothing, so it gets fewer tokens.
         const int32_t tokens = GetParam() == CpuIsa::scalar ? 130 : round == 0 ? 2200 : 700;
-        SharedSequences sequences(shape, random_branches(random, capacity, tokens), seed);
+        SharedSequences sequences(shape, random_branches(random, capacity_of(shape), tokens), seed);
         const auto alone = attend(sequences, 1, false, true);
         for (const int threads : {1, 3}) {
           ASSERT_EQ(alone, attend(sequences, threads, true, true)) << threads << " threads";
