@@ -91,20 +91,17 @@ class LayerList {
     const int32_t kv_head = index % pages.kv_heads;
     const int32_t position = span.context + query % tokens_;
     const int64_t at = pages.row_index(span.slot, block_x(), kv_head);
-    // Groups that are stored now, of those that the step's first token and later ones close.
-    const int32_t closed = args_.stored ? span.closed_after() : span.closed_before();
-    const int32_t high =
-        pages.rows[at].high - (closed - position / kKvGroup) * kKvGroup - span.older_dense();
-    const int32_t low = pages.rows[at].low;
+    const RowTokens tokens =
+        StepRows{pages, block_x(), nullptr}.counts(span, at, position / kKvGroup, args_.stored);
     const bool alone = (args_.sliding_window > 0 && position >= args_.sliding_window) ||
                        (scorings_ != nullptr && has_attention_weight_rows(args_, span, sequence) &&
                         scorings_[sequence].includes(span.context));
     const int32_t capacity = pages.layouts[span.tiers.high].capacity;
     return {.kv_head = kv_head,
-            .page_ids = pages.table(at),
-            .high_pages = alone ? 0 : high / capacity,
+            .page_ids = tokens.page_ids,
+            .high_pages = alone ? 0 : tokens.high / capacity,
             .capacity = capacity,
-            .tiles = (high + kKvGroup - 1) / kKvGroup + (low + kKvGroup - 1) / kKvGroup + 1};
+            .tiles = tokens.tiles()};
   }
 
   TESSERA_DEVICE void find_keys(int32_t split) const {

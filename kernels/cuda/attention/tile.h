@@ -39,20 +39,26 @@ struct StepRows {
   int32_t layer;
   const std::byte* dense;
 
-  // Returns: tokens that queries of `group` see. `first_dense`: dense_groups_before() of the
-  // sequence.
+  // Returns: tokens of a row that queries of `group` see, without that group's place. `stored`:
+  // kv_store has run.
+  TESSERA_DEVICE RowTokens counts(const SequenceSpan& span, int64_t row, int32_t group,
+                                  bool stored) const {
+    const int32_t closed = stored ? span.closed_after() : span.closed_before();
+    return {.page_ids = pages.table(row),
+            .high = pages.rows[row].high - (closed - group) * kKvGroup - span.older_dense(),
+            .low = pages.rows[row].low,
+            .dense = nullptr};
+  }
+
+  // Returns: the same with that place. `first_dense`: dense_groups_before() of the sequence.
   TESSERA_DEVICE RowTokens tokens(const SequenceSpan& span, int32_t kv_head, int32_t first_dense,
                                   int32_t group) const {
     const int64_t row = pages.row_index(span.slot, layer, kv_head);
     const int64_t page =
         (int64_t{first_dense} + group - span.closed_before()) * pages.kv_heads + kv_head;
-    const RowTokens tokens{.page_ids = pages.table(row),
-                           .high = pages.rows[row].high - (span.closed_after() - group) * kKvGroup -
-                                   span.older_dense(),
-                           .low = pages.rows[row].low,
-                           .dense = group == span.last_group()
-                                        ? pages.residual(row)
-                                        : dense + page * pages.residual_layout.page_bytes};
+    RowTokens tokens = counts(span, row, group, true);
+    tokens.dense = group == span.last_group() ? pages.residual(row)
+                                              : dense + page * pages.residual_layout.page_bytes;
     simt::check(tokens.high >= 0 && tokens.low >= 0);
     return tokens;
   }
