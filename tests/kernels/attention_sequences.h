@@ -37,6 +37,7 @@ struct AttentionShape {
   // Limit of a step's sequences, for each that it has. With several, CUDA lists the splits of
   // sequences with a few new tokens.
   int32_t room = 8;
+  bool divide_splits = true;  // PlanAttentionArgs::divide_splits
 
   int32_t query_heads() const { return kv_heads * gqa_ratio; }
   float scale() const { return 1.0f / std::sqrt(static_cast<float>(head_dim)); }
@@ -434,7 +435,7 @@ class AttentionSequences {
         .out = {out.data(), count, query_cols(), query_cols()},
         .log_sums = {log_sums.data(), count, shape_.query_heads(), shape_.query_heads()},
         .scratch = scratch};
-    const std::vector<std::byte> plan = plan_step(device, limits, args);
+    const std::vector<std::byte> plan = plan_step(device, limits, args, shape_.divide_splits);
     device.backend->attention(args, device.stream);
     device.wait(device.stream);
     const auto append = [](std::vector<float>& to, const std::vector<float>& from, int64_t first,

@@ -16,7 +16,7 @@ namespace {
 class SharedAttention : public testing::TestWithParam<CpuIsa> {
  protected:
   // Returns: bits of the results with this number of threads.
-  static std::vector<uint32_t> attend(SharedSequences& sequences, int threads, bool shared,
+  static SharedSequences::Bits attend(SharedSequences& sequences, int threads, bool shared,
                                       bool scored) {
     ThreadPool pool(threads);
     const Device device{"cpu", &cpu_backend(GetParam()), pool.stream()};

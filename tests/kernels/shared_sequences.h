@@ -89,10 +89,15 @@ class SharedSequences {
 
   struct Reads {
     bool shared = true;
-    bool scored = false;  // every other sequence leaves weights for kv_score
+    bool scored = false;   // every other sequence leaves weights for kv_score
+    bool divided = false;  // PlanAttentionArgs::divide_splits
   };
-  // Returns: bits of the outputs, log sums and weights.
-  std::vector<uint32_t> attend(const Device& device, const Reads& reads) {
+  struct Bits {
+    std::vector<uint32_t> results;  // outputs and log sums
+    std::vector<uint32_t> weights;
+    bool operator==(const Bits&) const = default;
+  };
+  Bits attend(const Device& device, const Reads& reads) {
     AttentionArgs args = this->args();
     const auto count = static_cast<int32_t>(spans_.size());
     const StepLimits limits{count, count, shape_.row_tokens};
@@ -110,20 +115,23 @@ class SharedSequences {
       args.scorings = scorings;
       args.weights = {weights.data(), int64_t{count} * shape_.kv_heads, cols, cols};
     }
-    const std::vector<std::byte> plan = plan_step(device, limits, args);
+    const std::vector<std::byte> plan = plan_step(device, limits, args, reads.divided);
     device.backend->attention(args, device.stream);
     device.wait(device.stream);
-    std::vector<uint32_t> bits;
-    for (const auto* floats : {&out_, &log_sums_, &weights}) {
-      for (const float x : *floats) {
-        bits.push_back(std::bit_cast<uint32_t>(x));
-      }
-    }
+    Bits bits;
+    append_bits(bits.results, out_);
+    append_bits(bits.results, log_sums_);
+    append_bits(bits.weights, weights);
     return bits;
   }
 
  private:
   static constexpr int32_t kLayer = 1;
+  static void append_bits(std::vector<uint32_t>& bits, const std::vector<float>& floats) {
+    for (const float x : floats) {
+      bits.push_back(std::bit_cast<uint32_t>(x));
+    }
+  }
   int32_t query_heads() const { return shape_.kv_heads * shape_.gqa_ratio; }
   int64_t width() const { return int64_t{query_heads()} * shape_.head_dim; }
 

@@ -8,9 +8,10 @@
 namespace tessera {
 
 // Plans the attention of a step whose tokens are stored, if the device's backend has that op.
+// `divide_splits`: see PlanAttentionArgs.
 // Returns: memory that `args.plan` names
 inline std::vector<std::byte> plan_step(const Device& device, const StepLimits& limits,
-                                        AttentionArgs& args) {
+                                        AttentionArgs& args, bool divide_splits = true) {
   const Backend& backend = *device.backend;
   if (backend.plan_attention == nullptr) {
     return {};
@@ -25,6 +26,7 @@ inline std::vector<std::byte> plan_step(const Device& device, const StepLimits& 
                           .query_heads = args.query_heads,
                           .sliding_window = args.sliding_window,
                           .share_reads = args.share_reads,
+                          .divide_splits = divide_splits,
                           .stored = true,
                           .plan = plan},
                          device.stream);

@@ -2,6 +2,7 @@
 #include <iterator>
 
 #include "kernels/check.h"
+#include "kernels/cuda/attention/merge.h"
 #include "kernels/cuda/attention/task.h"
 #include "kernels/cuda/attention/warp_attention.h"
 #include "kernels/cuda/ops.h"
@@ -13,44 +14,6 @@ using namespace simt;
 
 constexpr int32_t kThreads = kWarpsOfBlock * kWarp;
 
-// `row`: of the batch.
-TESSERA_DEVICE float* out_of(const AttentionArgs& args, int32_t row, int32_t head) {
-  return args.out.data + row * args.out.stride + int64_t{head} * args.pages.head_dim;
-}
-
-TESSERA_DEVICE void put_log_sum(const AttentionArgs& args, int32_t row, int32_t head,
-                                float log_sum) {
-  if (args.log_sums.data != nullptr) {
-    args.log_sums.data[row * args.log_sums.stride + head] = log_sum;
-  }
-}
-
-// Partial softmax of a listed query's head over split 0; those of later splits follow.
-TESSERA_DEVICE float* partials_of(const AttentionArgs& args, const Work& work, int32_t query,
-                                  int32_t head) {
-  const int64_t pair = int64_t{query} * args.query_heads + head;
-  return work.partials + pair * work.max_splits * partial_floats(args.pages.head_dim);
-}
-
-template <int kDim, int kProducts, class Rows>
-TESSERA_DEVICE void put_partials(const WarpAttention<kDim, kProducts, Rows>& warp,
-                                 const AttentionArgs& args, const Work& work,
-                                 const WarpTask& task) {
-  for (int32_t product = 0; product < kProducts; ++product) {
-    const int32_t pair = warp.pair(product);
-    if (pair >= task.pairs) {
-      continue;
-    }
-    float* to = partials_of(args, work, task.of[pair].query, task.of[pair].head) +
-                task.split * partial_floats(args.pages.head_dim);
-    warp.each_value(product, [&](int32_t channel, float value) { to[channel] = value; });
-    if (lane() < 4) {
-      to[args.pages.head_dim] = warp.sums(product).maximum;
-      to[args.pages.head_dim + 1] = warp.sums(product).sum;
-    }
-  }
-}
-
 // Blocks a multiprocessor. Two products take 168 registers a lane: more loads in flight are
 // preferred to longer instruction schedules.
 template <int kProducts, class Rows>
@@ -60,37 +23,102 @@ inline constexpr int kBlocks = kProducts == 1 ? Rows::kBlocks : 3;
 inline constexpr int32_t kMultiprocessorBytes = 228 * 1024;
 inline constexpr int32_t kReservedBytes = 1024;
 
-// Merges a split into args.out and memory.merged, which hold the splits before it.
+// Returns: the lane's pair in a product. Numbers that follow from it are not kept during the tiles.
+template <class Warp>
+TESSERA_DEVICE int32_t own_pair(const Warp& warp, int32_t product) {
+  return simt::not_kept(warp.pair(product));
+}
+
+// Merges the next slice or split of each pair of a warp. `before`: partial softmaxes before it.
+// to(pair): their values. next(product): what is merged. values(pair, channel, of_slice): its
+// values. Each lane reads and writes its own channels.
 // Requires: all lanes call it.
-template <int kDim, int kProducts, class Rows>
-TESSERA_DEVICE void merge_span(const WarpAttention<kDim, kProducts, Rows>& warp,
-                               const AttentionArgs& args, WarpMemory<kDim, kProducts>& memory) {
-  const WarpTask& task = memory.task;
-  PartialSums before[kProducts];
+template <class Warp, class To, class Next, class Values>
+TESSERA_DEVICE void merge_next(const Warp& warp, const WarpTask& task, PartialSums* before, To&& to,
+                               Next&& next, Values&& values) {
+  constexpr int32_t kProducts = Warp::kPairs / kPairsOfProduct;
+  PartialSums sums[kProducts];
+  PartialSums nexts[kProducts];
   TESSERA_UNROLL
   for (int32_t product = 0; product < kProducts; ++product) {
-    before[product] = memory.merged[warp.pair(product)];
+    sums[product] = before[own_pair(warp, product)];
+    nexts[product] = next(product);
   }
   sync_warp();
   TESSERA_UNROLL
   for (int32_t product = 0; product < kProducts; ++product) {
-    const PartialSums sums = warp.sums(product);
-    const int32_t pair = warp.pair(product);
-    if (pair >= task.pairs || sums.sum == 0) {
+    const int32_t pair = own_pair(warp, product);
+    if (pair >= task.pairs || nexts[product].sum == 0) {
       continue;
     }
-    float* out = out_of(args, task.of[pair].row, task.of[pair].head);
-    const bool begun = before[product].sum > 0;
-    Merge merge{before[product].maximum, before[product].sum};
-    merge.add(sums);
-    warp.each_value(product, [&](int32_t channel, float value) {
-      out[channel] = merge.value(begun ? out[channel] : 0.0f, value);
-    });
+    const bool begun = sums[product].sum > 0;
+    const MergeFactors factors = merge(sums[product], nexts[product]);
+    float* merged = to(pair);
+    // Two loops, so that no load waits for a test.
+    if (begun) {
+      warp.each_four(product, [&](int32_t channel, const FourChannels& of_slice) {
+        store_channels(merged + channel, factors.sum(load_channels(merged + channel),
+                                                     values(pair, channel, of_slice)));
+      });
+    } else {
+      warp.each_four(product, [&](int32_t channel, const FourChannels& of_slice) {
+        store_channels(merged + channel, factors.sum({}, values(pair, channel, of_slice)));
+      });
+    }
     if (lane() < 4) {
-      memory.merged[warp.pair(product)] = {merge.maximum, merge.sum};
+      before[pair] = sums[product];
     }
   }
   sync_warp();
+}
+
+// Merges a slice into the partial softmaxes of its split, which are in scratch and memory.of_split.
+template <int kDim, int kProducts, class Rows>
+TESSERA_DEVICE void merge_slice(const WarpAttention<kDim, kProducts, Rows>& warp,
+                                const AttentionArgs& args, const Work& work,
+                                WarpMemory<kDim, kProducts>& memory) {
+  merge_next(
+      warp, memory.task, memory.of_split,
+      [&](int32_t pair) { return partial_at(args, work, memory.task.of[pair].partial); },
+      [&](int32_t product) { return warp.sums(product); },
+      [](int32_t, int32_t, const FourChannels& of_slice) { return of_slice; });
+}
+
+// Merges a split into args.out and memory.of_row, which hold the splits before it.
+template <int kDim, int kProducts, class Rows>
+TESSERA_DEVICE void merge_split(const WarpAttention<kDim, kProducts, Rows>& warp,
+                                const AttentionArgs& args, const Work& work,
+                                WarpMemory<kDim, kProducts>& memory) {
+  const WarpTask& task = memory.task;
+  merge_next(
+      warp, task, memory.of_row,
+      [&](int32_t pair) { return out_of(args, task.of[pair].row, task.of[pair].head); },
+      [&](int32_t product) { return memory.of_split[own_pair(warp, product)]; },
+      [&](int32_t pair, int32_t channel, const FourChannels&) {
+        return load_channels(partial_at(args, work, task.of[pair].partial) + channel);
+      });
+}
+
+template <int32_t kPairs>
+TESSERA_DEVICE void begin_pairs(PartialSums (&sums)[kPairs]) {
+  if (lane() < kPairs) {
+    sums[lane()] = kNoTokens;
+  }
+}
+
+// Completes the partial softmaxes of an item.
+template <int kDim, int kProducts, class Rows>
+TESSERA_DEVICE void put_sums(const WarpAttention<kDim, kProducts, Rows>& warp,
+                             const AttentionArgs& args, const Work& work,
+                             const WarpMemory<kDim, kProducts>& memory) {
+  for (int32_t product = 0; product < kProducts; ++product) {
+    const int32_t pair = own_pair(warp, product);
+    if (pair < memory.task.pairs && lane() < 4) {
+      float* sums = partial_at(args, work, memory.task.of[pair].partial) + args.pages.head_dim;
+      sums[0] = memory.of_split[pair].maximum;
+      sums[1] = memory.of_split[pair].sum;
+    }
+  }
 }
 
 template <int kDim, int kProducts, class Rows>
@@ -99,16 +127,18 @@ TESSERA_DEVICE void finish(const WarpAttention<kDim, kProducts, Rows>& warp,
   const WarpTask& task = memory.task;
   TESSERA_UNROLL
   for (int32_t product = 0; product < kProducts; ++product) {
-    const int32_t pair = warp.pair(product);
+    const int32_t pair = own_pair(warp, product);
     if (pair >= task.pairs) {
       continue;
     }
     const TaskPair& of = task.of[pair];
     float* out = out_of(args, of.row, of.head);
-    const PartialSums sums = memory.merged[pair];
-    warp.each_value(product, [&](int32_t channel, float) { out[channel] /= sums.sum; });
+    const PartialSums sums = memory.of_row[pair];
+    warp.each_four(product, [&](int32_t channel, const FourChannels&) {
+      store_channels(out + channel, load_channels(out + channel).divided(sums.sum));
+    });
     if (lane() < 4) {
-      put_log_sum(args, of.row, of.head, Merge{sums.maximum, sums.sum}.log_sum());
+      put_log_sum(args, of.row, of.head, sums);
     }
   }
 }
@@ -124,69 +154,31 @@ attention_kernel(AttentionArgs args, const SequenceSpan* sequences, Work work) {
              ? find_listed<Warp::kPairs>(args, sequences, work, index, memory.task)
              : find_whole<Warp::kPairs, Rows>(args, sequences, work, index, memory.task)) {
     Warp attention(args, memory);
-    if (!work.listed() && lane() < Warp::kPairs) {
-      memory.merged[lane()] = {Merge{}.maximum, Merge{}.sum};
-    }
+    begin_pairs(memory.of_split);
+    begin_pairs(memory.of_row);
     // All kinds of work share one call of run(), most of the kernel's code: with two calls,
     // registers spilled.
-    do {
+    for (;;) {
       attention.run();
-      if (work.listed()) {
-        put_partials(attention, args, work, task);
+      merge_slice(attention, args, work, memory);
+      if (!work.listed() && task.ends_split()) {
+        merge_split(attention, args, work, memory);
+        begin_pairs(memory.of_split);
+      }
+      if (task.end == task.all_end) {
         break;
       }
-      merge_span(attention, args, memory);
+      sync_warp();  // the numbers of this slice have been read
       if (lane() == 0) {
-        memory.task.begin_split(task.end);
+        memory.task.begin_slice(task.end);
       }
       sync_warp();
-    } while (task.first < task.row.tiles());
+    }
     if (!work.listed()) {
       return finish(attention, args, memory);
     }
+    put_sums(attention, args, work, memory);
     index = task.index + work.warps;
-  }
-}
-
-// Merges the splits of a row's pairs, one warp for each pair.
-TESSERA_KERNEL(kThreads)
-merge_kernel(AttentionArgs args, const SequenceSpan* sequences, Work work) {
-  const int32_t query = block_x() / args.pages.kv_heads;
-  const int32_t kv_head = block_x() % args.pages.kv_heads;
-  const int32_t token = query % work.tokens;
-  const SequenceSpan span = sequences[query / work.tokens];
-  const int32_t heads = args.query_heads / args.pages.kv_heads;
-  const int32_t pair = block_y() * kWarpsOfBlock + warp();
-  if (!work.serves(span) || token >= span.count || pair >= heads) {
-    return;
-  }
-  // The address of the row's own group is not used.
-  const RowTokens row = StepRows{args.pages, args.layer, args.dense.data()}.tokens(
-      span, kv_head, 0, (span.context + token) / kKvGroup);
-  const int32_t splits = span_count(row.tiles());
-  const int32_t head_dim = args.pages.head_dim;
-  const int32_t head = kv_head * heads + pair;
-  const float* partials = partials_of(args, work, query, head);
-  float* out = out_of(args, span.first_row + token, head);
-  for (int32_t first = 0; first < head_dim; first += kWarp) {
-    const int32_t channel = first + lane();
-    Merge merge;
-    float value = 0;
-    for (int32_t i = 0; i < splits; ++i) {
-      const float* partial = partials + i * partial_floats(head_dim);
-      const PartialSums sums{partial[head_dim], partial[head_dim + 1]};
-      if (sums.sum == 0) {
-        continue;
-      }
-      merge.add(sums);
-      value = merge.value(value, channel < head_dim ? partial[channel] : 0.0f);
-    }
-    if (channel < head_dim) {
-      out[channel] = value / merge.sum;
-    }
-    if (first == 0 && lane() == 0) {
-      put_log_sum(args, span.first_row + token, head, merge.log_sum());
-    }
   }
 }
 
@@ -227,8 +219,7 @@ LaunchShape shape_of_list(int64_t items, int32_t blocks, Stream stream) {
   const int32_t warps = warps_of_block(items, stream);
   const int64_t running =
       int64_t{limits(stream).multiprocessors} * blocks * (kWarpsOfBlock / warps);
-  return {.grid_x = static_cast<int32_t>(std::min(div_ceil(items, warps), running)),
-          .threads = warps * kWarp};
+  return {.grid_x = static_cast<int32_t>(std::min(items, running)), .threads = warps * kWarp};
 }
 
 template <int kDim, int kProducts, class Rows>
@@ -321,24 +312,29 @@ void check_args(const AttentionArgs& args) {
   }
 }
 
-// Computes attention by the lists that plan_attention made, then merges the splits.
+// Returns: memory for so many partial softmaxes. Launches of one call use it one after another.
+float* scratch_for(const AttentionArgs& args, int64_t partials) {
+  TESSERA_CHECK(partials * partial_floats(args.pages.head_dim) * int64_t{sizeof(float)} <=
+                    std::ssize(args.scratch),
+                "attention: scratch is too small");
+  return reinterpret_cast<float*>(args.scratch.data());
+}
+
+// Computes attention by the lists that plan_attention made, then merges splits or slices.
 void start_listed(const AttentionArgs& args, const SequenceSpan* sequences, const ListShape& shape,
                   Work work, Stream stream) {
   const KvPagesView& pages = args.pages;
   const int32_t heads = args.query_heads / pages.kv_heads;
   TESSERA_CHECK(shape.bytes(pages.layers) <= std::ssize(args.plan),
                 "attention: no plan, or a plan of another step");
-  TESSERA_CHECK(shape.rows() * heads * shape.splits * partial_floats(pages.head_dim) *
-                        int64_t{sizeof(float)} <=
-                    std::ssize(args.scratch),
-                "attention: scratch is too small");
   const SplitLists lists = shape.in(args.plan, pages.layers);
   const SplitCounts& counts = lists.counts[args.layer];  // on the device
+  work.slices = &counts.slices;
   work.heads = heads;
   work.max_items = lists.layer_items;
-  work.max_splits = shape.splits;
+  work.slots = shape.slots;
   work.tokens = shape.tokens;
-  work.partials = reinterpret_cast<float*>(args.scratch.data());
+  work.partials = scratch_for(args, shape.rows() * heads * shape.slots);
   work.kind = WorkKind::own;
   work.count = &counts.own;
   work.items = lists.own(args.layer, 0);
@@ -350,19 +346,15 @@ void start_listed(const AttentionArgs& args, const SequenceSpan* sequences, cons
     work.step = -1;
     start(args, sequences, work, stream);
   }
-  launch(stream,
-         {.grid_x = static_cast<int32_t>(shape.rows()),
-          .grid_y = static_cast<int32_t>(div_ceil(heads, kWarpsOfBlock)),
-          .threads = kThreads},
-         merge_kernel, args, sequences, work);
+  merge_partials(args, sequences, work, shape.rows(), stream);
 }
 
 }  // namespace
 
 int64_t attention_scratch_bytes(const StepLimits& limits, int32_t query_heads, int32_t head_dim) {
-  // Only the splits of lists have partial sums.
-  const int64_t sequences = std::min(limits.sequences, kMaxListedRows);
-  return sequences * query_heads * max_splits(limits.context) * partial_floats(head_dim) *
+  const int64_t listed =
+      int64_t{listed_sequences(limits, kMaxListedRows)} * max_splits(limits.context);
+  return std::max(listed, int64_t{limits.tokens}) * query_heads * partial_floats(head_dim) *
          int64_t{sizeof(float)};
 }
 
@@ -378,14 +370,18 @@ void attention(const AttentionArgs& args, Stream stream) {
     return std::ranges::any_of(args.sequences,
                                [&](const SequenceSpan& span) { return work.serves(span); });
   };
+  const auto start_rows = [&](Work work) {
+    if (any(work)) {
+      work.partials = scratch_for(args, args.queries.rows * args.query_heads);
+      start(args, sequences, work, stream);
+    }
+  };
   if (shape.splits > 0) {
     start_listed(args, sequences, shape, whole, stream);
-  } else if (any(whole)) {
-    start(args, sequences, whole, stream);
+  } else {
+    start_rows(whole);
   }
-  if (any(prompts)) {
-    start(args, sequences, prompts, stream);
-  }
+  start_rows(prompts);
 }
 
 }  // namespace tessera::cuda

@@ -125,8 +125,9 @@ template <int kDim, int kProducts>
 TESSERA_DEVICE CodeWeights<kProducts> put_code_weights(WarpMemory<kDim, kProducts>& memory,
                                                        const Tile& tile,
                                                        const float (&weights)[kProducts][8]) {
-  const int32_t g = simt::lane() / 4;
-  const int32_t t = simt::lane() % 4;
+  const int32_t lane = simt::not_kept(simt::lane());  // registers are scarce
+  const int32_t g = lane / 4;
+  const int32_t t = lane % 4;
   float scales[8];
   float zeros[8];
   TESSERA_UNROLL

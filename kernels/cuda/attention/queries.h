@@ -40,8 +40,8 @@ TESSERA_DEVICE int32_t high_byte(int32_t code) {
 
 // A pair of a warp's task.
 struct TaskPair {
-  int32_t query;  // of SplitItem; not set outside of a list
-  int32_t row;    // of the batch
+  int32_t partial;  // index of its partial softmax in Work::partials
+  int32_t row;      // of the batch
   int32_t head;
   int32_t position;
 };
@@ -50,8 +50,8 @@ struct TaskPair {
 // registers are scarce.
 struct WarpTask {
   int32_t index;  // in the list of splits; not set for a task outside of it
-  // `span` and `row` are those of the first pair. Other query tokens of a list see the tiles of the
-  // split as it does.
+  // `span` and `row` are those of the first pair. Other query tokens of an item see its tiles as
+  // the first does.
   SequenceSpan span;
   RowTokens row;
   TaskPair of[kMaxTaskPairs];
@@ -59,18 +59,37 @@ struct WarpTask {
   int32_t group;       // of the pairs' positions
   int32_t first_head;  // first query head of the KV head
   int32_t heads;       // gqa_ratio
-  int32_t split;       // of the row
-  int32_t first = 0;   // tiles [first, end) of the split, which begin_split() sets
-  int32_t end = 0;
-  int32_t pages_end = 0;  // those before it are in pages; the one at it, if any, is dense
-  float* scores_left;     // row of AttentionArgs::weights to write scores to (decode only), or null
+  int32_t all_first;   // tiles [all_first, all_end) of the task, which begin() sets
+  int32_t all_end;
+  int32_t first;  // tiles [first, end) of its slice, which begin_slice() sets
+  int32_t end;
+  // Tiles before these ends are in pages; the one at it, if any, is dense.
+  int32_t all_pages_end;
+  int32_t pages_end;
+  float* scores_left;  // row of AttentionArgs::weights to write scores to (decode only), or null
 
-  // Sets the tiles of the split that begins at tile `begin`.
-  TESSERA_DEVICE void begin_split(int32_t begin) {
-    const int32_t tiles = row.tiles();
-    first = begin;
-    end = split_end(begin, tiles);
-    pages_end = end < tiles ? end : tiles - 1;
+  // Sets the tiles of the task: `count` of them, if the row has as many.
+  TESSERA_DEVICE void begin(int32_t first_tile, int32_t count) {
+    all_first = first_tile;
+    all_end = first_tile + count < row.tiles() ? first_tile + count : row.tiles();
+    all_pages_end = end_in_pages(all_end);
+    begin_slice(first_tile);
+  }
+  // Sets the tiles of the slice that begins at tile `first_tile`.
+  TESSERA_DEVICE void begin_slice(int32_t first_tile) {
+    const int32_t next = first_tile + slice_tiles(row.tiles());
+    first = first_tile;
+    end = next < all_end ? next : all_end;
+    pages_end = end_in_pages(end);
+  }
+  // Returns: true if the slice is the last of its split.
+  TESSERA_DEVICE bool ends_split() const {
+    return end == all_end || end % split_tiles(row.tiles()) == 0;
+  }
+
+ private:
+  TESSERA_DEVICE int32_t end_in_pages(int32_t tile) const {
+    return tile < row.tiles() ? tile : row.tiles() - 1;
   }
 };
 
@@ -105,9 +124,10 @@ struct WarpMemory {
   alignas(16) f16 halves[kColumns][kDim + 8];  // queries as f16
   // Weights of a tile, column by column: bytes, f16, or floats (then one column for each pair).
   alignas(16) uint32_t weights[kProducts][8][kWeightWords];
-  // Partial softmax of each pair over the splits so far, where one warp takes all splits. Registers
-  // for it would be taken during every tile.
-  PartialSums merged[kPairsOfProduct * kProducts];
+  // Partial softmax of each pair over the slices of a split so far, and over the splits so far,
+  // where one warp takes several. Registers for them would be taken during every tile.
+  PartialSums of_split[kPairsOfProduct * kProducts];
+  PartialSums of_row[kPairsOfProduct * kProducts];
 };
 
 // The same for rows that may have codes.
@@ -119,7 +139,7 @@ struct CodeWarpMemory : WarpMemory<kDim, kProducts> {
   };
   alignas(16) uint8_t codes[WarpMemory<kDim, kProducts>::kColumns][kDim + 16];  // queries as bytes
   Query queries[kPairsOfProduct * kProducts];
-  // Sums over the values' zeros of a lane's tokens so far. Like `merged`, not in registers.
+  // Sums over the values' zeros of a lane's tokens so far. Like `of_split`, not in registers.
   float zeros[kProducts][simt::kWarp];
 };
 

@@ -25,7 +25,8 @@ struct ListedRow {
   int32_t capacity;    // tokens of such a page
   int32_t tiles;       // 0: the row is not listed
 
-  TESSERA_DEVICE int32_t splits() const { return tiles == 0 ? 0 : span_count(tiles); }
+  TESSERA_DEVICE int32_t splits() const { return tiles == 0 ? 0 : split_count(tiles); }
+  TESSERA_DEVICE int32_t slices() const { return tiles == 0 ? 0 : slice_count(tiles); }
   TESSERA_DEVICE int32_t split_tokens() const { return split_tiles(tiles) * kKvGroup; }
   // Pages of a split of the high tier: [first_page, end_page).
   TESSERA_DEVICE int32_t first_page(int32_t split) const {
@@ -54,9 +55,11 @@ class LayerList {
         blocks_(shape.blocks),
         rows_(static_cast<int32_t>(shape.rows())) {}
 
-  TESSERA_DEVICE void make() {
+  // Splits that are at most `few` are listed by slices, which nothing shares.
+  TESSERA_DEVICE void make(int64_t few) {
+    counts_.slices = all_splits() <= few ? 1 : kSlicesOfSplit;
     int32_t split = 0;
-    if (args_.share_reads && fitting() > 1) {
+    if (counts_.slices > 1 && args_.share_reads && fitting() > 1) {
       // Rows that have a split in common have those before it in common, so the first split that
       // no rows share is the last one to be searched.
       bool any = true;
@@ -78,6 +81,15 @@ class LayerList {
  private:
   TESSERA_DEVICE int32_t fitting() const {
     return queries_of_item(args_.query_heads / args_.pages.kv_heads);
+  }
+
+  // Returns: number of items if each is a split of one row.
+  TESSERA_DEVICE int64_t all_splits() const {
+    int32_t splits = 0;
+    for (int32_t i = thread(); i < rows_; i += threads()) {
+      splits += row(i).splits();
+    }
+    return int64_t{block_place(splits, shared<ListMemory>().totals).all} * blocks_;
   }
 
   TESSERA_DEVICE ListedRow row(int32_t index) const {
@@ -171,7 +183,7 @@ class LayerList {
       const Place own = block_place(count == 1 ? 1 : 0, totals);
       const Place shared = block_place(count > 1 ? 1 : 0, totals);
       if (count == 1) {
-        put_own(counts_.own + own.first, index, split, 0);
+        put_own(counts_.own + own.first, index, split * kSlicesOfSplit, 0);
       } else if (count > 1) {
         put_shared(counts_.shared + shared.first, index, split, count);
       }
@@ -181,26 +193,31 @@ class LayerList {
     return counts_.shared > shared_before;
   }
 
-  // Lists the splits of all rows from `first_split` on, each for its own row.
+  // Lists the splits of all rows from `first_split` on, or their slices, each for its own row.
   TESSERA_DEVICE void put_rest(int32_t first_split) {
     for (int32_t first = 0; first < rows_; first += threads()) {
       const int32_t index = first + thread();
-      const int32_t splits = index < rows_ ? row(index).splits() : 0;
-      const int32_t count = splits > first_split ? (splits - first_split) * blocks_ : 0;
+      int32_t items = 0;
+      if (index < rows_) {
+        const ListedRow own = row(index);
+        items = counts_.slices == 1 ? own.slices() : own.splits();
+      }
+      const int32_t count = items > first_split ? (items - first_split) * blocks_ : 0;
       const Place place = block_place(count, shared<ListMemory>().totals);
       for (int32_t i = 0; i < count; ++i) {
-        put_own(counts_.own + place.first + i, index, first_split + i / blocks_, i % blocks_);
+        put_own(counts_.own + place.first + i, index, (first_split + i / blocks_) * counts_.slices,
+                i % blocks_);
       }
       counts_.own += place.all;
     }
   }
 
-  TESSERA_DEVICE void put_own(int32_t at, int32_t index, int32_t split, int32_t block) const {
+  TESSERA_DEVICE void put_own(int32_t at, int32_t index, int32_t first_slice, int32_t block) const {
     const int32_t heads = args_.pages.kv_heads;
     SplitItem& to = *lists_.own(block_x(), at);
     to.kv_head = static_cast<uint16_t>(index % heads);
     to.first_head = static_cast<uint16_t>(block * kMaxTaskPairs);
-    to.split = static_cast<uint16_t>(split);
+    to.first_slice = static_cast<uint16_t>(first_slice);
     to.count = 1;
     to.queries[0] = static_cast<uint16_t>(index / heads);
   }
@@ -211,7 +228,7 @@ class LayerList {
     SplitItem& to = *lists_.shared(block_x(), at);
     to.kv_head = static_cast<uint16_t>(index % heads);
     to.first_head = 0;
-    to.split = static_cast<uint16_t>(split);
+    to.first_slice = static_cast<uint16_t>(split * kSlicesOfSplit);
     to.count = static_cast<uint16_t>(count);
     for (int32_t i = index, put = 0; put < count; i += heads) {
       if (shared<ListMemory>().leaders[i] == leader) {
@@ -227,24 +244,24 @@ class LayerList {
   int32_t tokens_;
   int32_t blocks_;
   int32_t rows_;
-  SplitCounts counts_ = {0, 0};
+  SplitCounts counts_ = {0, 0, kSlicesOfSplit};
 };
 
 // A block makes the list of one layer.
 TESSERA_KERNEL(kMaxThreads)
 list_kernel(PlanAttentionArgs args, const SequenceSpan* sequences, const KvScoring* scorings,
-            SplitLists lists, ListShape shape) {
-  LayerList(args, sequences, scorings, lists, shape).make();
+            SplitLists lists, ListShape shape, int64_t few) {
+  LayerList(args, sequences, scorings, lists, shape).make(few);
 }
 
 }  // namespace
 
 int64_t attention_plan_bytes(const StepLimits& limits, int32_t layers, int32_t kv_heads,
                              int32_t query_heads) {
-  const ListShape largest{.sequences = std::min(limits.sequences, kMaxListedRows / kv_heads),
+  const ListShape largest{.sequences = listed_sequences(limits, kMaxListedRows / kv_heads),
                           .kv_heads = kv_heads,
                           .blocks = ListShape::blocks_of(query_heads / kv_heads),
-                          .splits = max_splits(limits.context)};
+                          .slots = max_splits(limits.context)};
   return largest.bytes(layers);
 }
 
@@ -256,6 +273,9 @@ void plan_attention(const PlanAttentionArgs& args, Stream stream) {
     return;
   }
   TESSERA_CHECK(shape.bytes(pages.layers) <= std::ssize(args.plan), "attention: too small a plan");
+  const int64_t few = args.divide_splits && shape.has_room_for_slices()
+                          ? int64_t{kFewSplits} * limits(stream).multiprocessors
+                          : 0;
   const int64_t threads = std::min(round_up(shape.rows(), kWarp), int64_t{kMaxThreads});
   launch(stream,
          {.grid_x = pages.layers,
@@ -263,7 +283,7 @@ void plan_attention(const PlanAttentionArgs& args, Stream stream) {
           .shared_bytes = sizeof(ListMemory)},
          list_kernel, args, mirror(args.sequences, stream),
          args.scorings.empty() ? nullptr : mirror(args.scorings, stream),
-         shape.in(args.plan, pages.layers), shape);
+         shape.in(args.plan, pages.layers), shape, few);
 }
 
 }  // namespace tessera::cuda

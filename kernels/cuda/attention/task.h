@@ -10,23 +10,26 @@ namespace tessera::cuda {
 enum class WorkKind : uint8_t {
   prompts,  // sequences that are not listed: a warp computes all splits of a block of pairs
   whole,    // sequences with one new token, likewise
-  own,      // by the list: splits that one query token reads
+  own,      // by the list: splits, or slices, that one query token reads
   shared,   // by the list: splits that several query tokens read
 };
 struct Work {
   WorkKind kind = WorkKind::prompts;
-  // The next eight: own, shared. The host computes addresses, because those that a kernel computes
+  // Partial softmaxes. Listed: [sequences * tokens, query heads, slots, partial_floats], of slices
+  // or splits. Otherwise [tokens, query heads, partial_floats], of the split that a warp computes.
+  float* partials = nullptr;
+  int32_t slots = 1;
+  int32_t tokens = 1;  // sequences with at most this number of new tokens are no prompts
+  const KvScoring* scorings = nullptr;  // null: no sequence is scored
+  // The next seven: own, shared. The host computes addresses, because those that a kernel computes
   // take registers during every tile.
   const int32_t* count = nullptr;    // items of the list
+  const int32_t* slices = nullptr;   // SplitCounts::slices
   const SplitItem* items = nullptr;  // item i is items[i * step]
   int32_t step = 1;
   int64_t max_items = 0;
-  int32_t heads = 0;          // gqa_ratio
-  int32_t warps = 0;          // of the launch
-  int32_t max_splits = 1;     // of a row
-  float* partials = nullptr;  // [sequences * tokens, query heads, max_splits, partial_floats]
-  int32_t tokens = 1;         // sequences with at most this number of new tokens are no prompts
-  const KvScoring* scorings = nullptr;  // null: no sequence is scored
+  int32_t heads = 0;  // gqa_ratio
+  int32_t warps = 0;  // of the launch
 
   // Returns: true if the launch is for such a sequence.
   TESSERA_BOTH bool serves(const SequenceSpan& span) const {
@@ -58,13 +61,14 @@ TESSERA_DEVICE float* scores_left(const AttentionArgs& args, const Work& work,
          (int64_t{place.sequence} * args.pages.kv_heads + place.kv_head) * args.weights.stride;
 }
 
-// Index of the warp's first task: in the list, or of a block of pairs of its row.
+// Index of the warp's first task: in the list, or of a block of pairs of its row. The first items
+// of a list are those of each block's first warp, so that a short list reaches all multiprocessors.
 TESSERA_DEVICE int32_t first_index(const Work& work) {
-  const int32_t block = work.listed() ? simt::block_x() : simt::block_y();
-  return block * (simt::threads() / simt::kWarp) + simt::warp();
+  return work.listed() ? simt::warp() * simt::grid_x() + simt::block_x()
+                       : simt::block_y() * (simt::threads() / simt::kWarp) + simt::warp();
 }
 
-// Writes a task of a listed split. Returns: false if the list has no such item.
+// Writes the task of an item. Returns: false if the list has no such item.
 template <int kPairs>
 TESSERA_DEVICE bool find_listed(const AttentionArgs& args, const SequenceSpan* sequences,
                                 const Work& work, int32_t index, WarpTask& task) {
@@ -81,8 +85,9 @@ TESSERA_DEVICE bool find_listed(const AttentionArgs& args, const SequenceSpan* s
       span, place.kv_head, first_dense, group);
   const int32_t heads_left = heads - item.first_head;
   const int32_t own_heads = heads_left < kMaxTaskPairs ? heads_left : kMaxTaskPairs;
-  simt::check(item.count * own_heads <= kPairs && item.split < span_count(row.tiles()) &&
-              item.split < work.max_splits);
+  const int32_t slices = *work.slices;
+  simt::check(item.count * own_heads <= kPairs && item.first_slice < slice_count(row.tiles()) &&
+              item.first_slice / slices < work.slots);
   simt::sync_warp();  // the previous task has been read
   if (simt::lane() == 0) {
     task.index = index;
@@ -92,8 +97,7 @@ TESSERA_DEVICE bool find_listed(const AttentionArgs& args, const SequenceSpan* s
     task.pairs = item.count * own_heads;
     task.first_head = place.kv_head * heads;
     task.heads = heads;
-    task.split = item.split;
-    task.begin_split(task.split * split_tiles(row.tiles()));
+    task.begin(item.first_slice * slice_tiles(row.tiles()), slices * slice_tiles(row.tiles()));
     task.scores_left = scores_left(args, work, span, place, row.tiles());
   }
   for (int32_t i = 0; i < item.count; ++i) {
@@ -101,10 +105,11 @@ TESSERA_DEVICE bool find_listed(const AttentionArgs& args, const SequenceSpan* s
     const SequenceSpan& own = sequences[query / work.tokens];
     if (simt::lane() < own_heads) {
       const int32_t head = place.kv_head * heads + item.first_head + simt::lane();
-      task.of[i * own_heads + simt::lane()] = {.query = query,
-                                               .row = own.first_row + query % work.tokens,
-                                               .head = head,
-                                               .position = own.context + query % work.tokens};
+      task.of[i * own_heads + simt::lane()] = {
+          .partial = (query * args.query_heads + head) * work.slots + item.first_slice / slices,
+          .row = own.first_row + query % work.tokens,
+          .head = head,
+          .position = own.context + query % work.tokens};
     }
   }
   simt::sync_warp();
@@ -136,15 +141,16 @@ TESSERA_DEVICE bool find_whole(const AttentionArgs& args, const SequenceSpan* se
     task.pairs = block.pairs;
     task.first_head = place.kv_head * heads;
     task.heads = heads;
-    task.split = 0;
-    task.begin_split(0);
+    task.begin(0, row.tiles());
     task.scores_left = decode ? scores_left(args, work, span, place, row.tiles()) : nullptr;
   }
   if (simt::lane() < block.pairs) {
     const int32_t pair = block.first_pair + simt::lane();
-    task.of[simt::lane()] = {.query = 0,
-                             .row = span.first_row + pair / heads,
-                             .head = place.kv_head * heads + pair % heads,
+    const int32_t batch_row = span.first_row + pair / heads;
+    const int32_t head = place.kv_head * heads + pair % heads;
+    task.of[simt::lane()] = {.partial = batch_row * args.query_heads + head,
+                             .row = batch_row,
+                             .head = head,
                              .position = span.context + pair / heads};
   }
   simt::sync_warp();

@@ -34,7 +34,7 @@ class WarpAttention {
                                   [this](int32_t pair) { return query(pair); });
   }
 
-  // Computes attention over the tiles of the task's split, from an empty softmax state.
+  // Computes attention over the tiles of the task's slice, from an empty softmax state.
   TESSERA_DEVICE void run() {
     TESSERA_UNROLL
     for (int32_t product = 0; product < kProducts; ++product) {
@@ -70,17 +70,20 @@ class WarpAttention {
   TESSERA_DEVICE PartialSums sums(int32_t product) const {
     return {maximum_[product], sum_[product]};
   }
-  // Calls visit(channel, value) for each of the lane's channels.
+  // Calls visit(first channel, FourChannels) for all of the lane's channels, which are fours of
+  // neighbours.
   template <class Visit>
-  TESSERA_DEVICE void each_value(int32_t product, Visit&& visit) const {
+  TESSERA_DEVICE void each_four(int32_t product, Visit&& visit) const {
     TESSERA_UNROLL
     for (int32_t block = 0; block < kBlocks; ++block) {
-      TESSERA_UNROLL
-      for (int32_t i = 0; i < 4; ++i) {
-        const int32_t channel = Channels::template first<kDim>(block) + i;
-        if (channel < head_dim()) {
-          visit(channel, out_[product][block][i] + zeros_[product]);
+      const int32_t channel = Channels::template first<kDim>(block);
+      if (channel < head_dim()) {
+        FourChannels values;
+        TESSERA_UNROLL
+        for (int32_t i = 0; i < 4; ++i) {
+          values.of[i] = out_[product][block][i] + zeros_[product];
         }
+        visit(channel, values);
       }
     }
   }
@@ -135,18 +138,18 @@ class WarpAttention {
     }
   }
 
-  // Numbers of the split are read from the task when they are needed: registers are scarce.
+  // Numbers of the slice are read from the task when they are needed: registers are scarce.
   TESSERA_DEVICE void attend_tiles() {
     if constexpr (Rows::kOneFormat) {
-      // Pages in a loop of their own, without the residual buffer's format.
-      int32_t placed = 0;
+      // Pages in a loop of their own, without the residual buffer's format. Places are resolved for
+      // the task's next tiles, also beyond the slice.
       TESSERA_UNROLL_BY(1)
       for (int32_t index = task_.first; index < task_.pages_end; ++index) {
+        const int32_t placed = (index - task_.all_first) % kPlacedTiles;
         if (placed == 0) {
-          put_places(index, task_.pages_end, false);
+          put_places(index, task_.all_pages_end, false);
         }
         attend(index, placed, false);
-        placed = (placed + 1) % kPlacedTiles;
       }
       if (task_.end > task_.pages_end) {
         put_places(task_.pages_end, task_.end, true);

@@ -8,41 +8,50 @@ namespace tessera::cuda {
 
 // Division of attention into work items, for host and device. A *pair* is one query token and one
 // query head. A warp computes a block of pairs of one (sequence, KV head), all with positions in
-// one group of 64. It covers one *split*: consecutive tiles of 64 tokens that those pairs see.
+// one group of 64. It reads the row's consecutive tiles of 64 tokens that those pairs see.
 //
-// Splits depend on the row's tokens alone. Each split starts from an empty softmax state, and
-// splits are merged in order by one formula. This holds if one warp computes all splits of a row
-// (prompts, very large batches) and if each split has its own warp (decode). The bits of a query's
-// result therefore depend only on its position and its row's tokens.
+// A row has *splits*, and a split has *slices*. Both depend on the row's tokens alone. Each slice
+// starts from an empty softmax state. A split's slices are merged in order, then the row's splits,
+// by one formula. A warp computes all splits of a row (prompts, very large batches), one split
+// (decode), or one slice (decode of so few rows that splits leave most of the GPU idle). The bits
+// of a query's result therefore depend only on its position and its row's tokens.
+inline constexpr int32_t kSlicesOfSplit = 4;  // the last split of a row may have fewer
 inline constexpr int32_t kMinSplitTiles = 8;
 inline constexpr int32_t kMaxSplits = 64;  // splits of a row
 inline constexpr int32_t kWarpsOfBlock = 4;
 
+// Largest number of splits for each multiprocessor with which a list has their slices. With more,
+// slices gain less than their partial softmaxes cost (by decode_model.py, not measured).
+inline constexpr int32_t kFewSplits = 8;
+
 // Launches of attention with at most this many warps for each multiprocessor have blocks of one,
-// which reach more of them: a sequence of 8,192 tokens with 8 KV heads has 136 warps.
+// which reach more of them.
 inline constexpr int32_t kFewWarps = 8;
 
 constexpr int32_t split_tiles(int32_t tiles) {
-  const int32_t min = (tiles + kMaxSplits - 1) / kMaxSplits;
-  return min > kMinSplitTiles ? min : kMinSplitTiles;
+  const int32_t least = (tiles + kMaxSplits - 1) / kMaxSplits;
+  const int32_t whole = (least + kSlicesOfSplit - 1) / kSlicesOfSplit * kSlicesOfSplit;
+  return whole > kMinSplitTiles ? whole : kMinSplitTiles;
 }
-constexpr int32_t span_count(int32_t tiles) {
+constexpr int32_t split_count(int32_t tiles) {
   return (tiles + split_tiles(tiles) - 1) / split_tiles(tiles);
 }
-
-// Returns: end tile of the split that begins at tile `first`.
-constexpr int32_t split_end(int32_t first, int32_t tiles) {
-  const int32_t end = first + split_tiles(tiles);
-  return end < tiles ? end : tiles;
+constexpr int32_t slice_tiles(int32_t tiles) {
+  return split_tiles(tiles) / kSlicesOfSplit;
+}
+constexpr int32_t slice_count(int32_t tiles) {
+  return (tiles + slice_tiles(tiles) - 1) / slice_tiles(tiles);
 }
 
-// Partial softmax of one pair over one split. Scratch holds [head_dim] values, then these fields.
+// Partial softmax of one pair over a slice or more. Scratch holds [head_dim] values, then these
+// fields, at addresses of 16 bytes.
 struct PartialSums {
   float maximum;
-  float sum;  // 0: the pair sees no token of the split; readers skip the values
+  float sum;  // 0: the pair sees none of the tokens; readers skip the values
 };
+inline constexpr PartialSums kNoTokens{-FLT_MAX, 0};
 constexpr int64_t partial_floats(int32_t head_dim) {
-  return head_dim + 2;
+  return head_dim + 4;
 }
 
 struct PairBlock {
@@ -83,26 +92,12 @@ struct PairBlocks {
   }
 };
 
-// Running softmax of one pair. add() merges the partial softmax of the next split.
-struct Merge {
-  float maximum = -FLT_MAX;
-  float sum = 0;
-  float before = 0;    // factor of the values accumulated before the last add()
-  float of_split = 0;  // factor of the values of the split that was added last
+// Values of a pair in four neighbouring channels.
+struct FourChannels {
+  float of[4];
 
-  TESSERA_DEVICE void add(const PartialSums& split) {
-    const float larger = simt::max(maximum, split.maximum);
-    before = simt::exp2(maximum - larger);
-    of_split = simt::exp2(split.maximum - larger);
-    sum = simt::fma(sum, before, split.sum * of_split);
-    maximum = larger;
-  }
-  TESSERA_DEVICE float value(float value_before, float value_of_split) const {
-    return simt::fma(value_before, before, value_of_split * of_split);
-  }
-  TESSERA_DEVICE float log_sum() const {
-    constexpr float kLn2 = 0.693147180559945309f;
-    return maximum * kLn2 + simt::log(sum);
+  TESSERA_DEVICE FourChannels divided(float divisor) const {
+    return {{of[0] / divisor, of[1] / divisor, of[2] / divisor, of[3] / divisor}};
   }
 };
 

@@ -103,10 +103,14 @@ TEST_P(CudaAttention, IsNearDoublePrecisionAtEveryLengthAroundATile) {
   }
 }
 
-// 40 tiles are five splits. In decode a warp computes one split, in a prompt all of them.
+// 40 tiles are five splits of four slices. In decode a warp computes a slice, or a split if slices
+// are not wanted. In a prompt it computes all of them.
 TEST_P(CudaAttention, MergesSplitsOfALongContext) {
-  for (const KvFormat format : {kKvF16, kKvK4V2, kKvS70}) {
+  for (const auto& [format, divide_splits] :
+       {std::pair{kKvF16, true}, std::pair{kKvF16, false}, std::pair{kKvK4V2, true},
+        std::pair{kKvK4V2, false}, std::pair{kKvS70, true}, std::pair{kKvS70, false}}) {
     AttentionShape shape = uniform(format);
+    shape.divide_splits = divide_splits;
     shape.kv_heads = 1;
     shape.gqa_ratio = format == kKvF16 ? 11 : 2;  // 11: two blocks of query heads
     shape.context = 2496;
@@ -189,11 +193,12 @@ TEST_P(CudaAttention, HasTheSameBitsInTheKernelOfItsFormat) {
       shape.context = 640;  // ten tiles: two splits
       shape.history_high = 597;
       const AttentionSequences sequences(shape, {70}, 24);
+      const Steps steps{{{0, 3}}, {{0, 1}}, {{0, 59}}, {{0, 1}}, {{0, 1}}, {{0, 4}}, {{0, 1}}};
       const Attended whole = sequences.run(GetParam(), sequences.all_at_once());
-      expect_same_bits(
-          whole,
-          sequences.run(GetParam(),
-                        {{{0, 3}}, {{0, 1}}, {{0, 59}}, {{0, 1}}, {{0, 1}}, {{0, 4}}, {{0, 1}}}));
+      expect_same_bits(whole, sequences.run(GetParam(), steps));
+      shape.divide_splits = false;
+      const AttentionSequences in_splits(shape, {70}, 24);
+      expect_same_bits(whole, in_splits.run(GetParam(), steps));
     }
   }
 }
@@ -235,6 +240,9 @@ TEST_P(CudaAttention, HasTheSameBitsForAFewTokensInAListAsInAPrompt) {
       const AttentionSequences listed(shape, lengths, seed);
       const Attended whole = listed.run(GetParam(), listed.all_at_once());
       expect_same_bits(whole, listed.run(GetParam(), steps));
+      shape.divide_splits = false;
+      const AttentionSequences in_splits(shape, lengths, seed);
+      expect_same_bits(whole, in_splits.run(GetParam(), steps));
       shape.room = 1;
       const AttentionSequences prompts(shape, lengths, seed++);
       expect_same_bits(whole, prompts.run(GetParam(), steps));

@@ -17,18 +17,20 @@ class SplitListOfAStep : public testing::TestWithParam<Device> {
  protected:
   static constexpr int32_t kLayer = 1;
 
-  // Plans a step of these sequences.
-  void plan(SharedSequences& sequences, const SharedShape& shape, bool shares = true) {
+  // Plans a step of these sequences, in splits or as the GPU's size and the plan's room have it.
+  void plan(SharedSequences& sequences, const SharedShape& shape, bool shares = true,
+            bool divide_splits = false) {
     AttentionArgs args = sequences.args();
     args.share_reads = shares;
     const auto count = static_cast<int32_t>(args.sequences.size());
-    memory_ = plan_step(GetParam(), {count, count, shape.row_tokens}, args);
+    memory_ = plan_step(GetParam(), {count, count, shape.row_tokens}, args, divide_splits);
     GetParam().wait(GetParam().stream);
     lists_ = cuda::ListShape::of(args.sequences, args.pages, args.query_heads, std::ssize(memory_))
                  .in(memory_, args.pages.layers);
   }
   int32_t own() const { return lists_.counts[kLayer].own; }
   int32_t shared() const { return lists_.counts[kLayer].shared; }
+  int32_t slices() const { return lists_.counts[kLayer].slices; }
   const cuda::SplitItem& own(int32_t i) const { return *lists_.own(kLayer, i); }
   const cuda::SplitItem& shared(int32_t i) const { return *lists_.shared(kLayer, i); }
 
@@ -74,18 +76,20 @@ TEST_P(SplitListOfAStep, HasEverySplitOfEveryRowOnceAndSharesEqualPagesAlone) {
     const SharedShape shape{.gqa_ratio = seed % 2 == 0 ? 1 : 4};
     SharedSequences sequences(shape, random_branches(random, capacity_of(shape), 2500), seed);
     plan(sequences, shape);
-    std::set<std::tuple<int32_t, int32_t, int32_t>> listed;  // sequence, KV head, split
+    std::set<std::tuple<int32_t, int32_t, int32_t>> listed;  // sequence, KV head, first slice
     for (int32_t i = 0; i < own(); ++i) {
       ASSERT_EQ(own(i).count, 1);
-      ASSERT_TRUE(listed.insert({own(i).queries[0], own(i).kv_head, own(i).split}).second);
+      ASSERT_EQ(own(i).first_slice % cuda::kSlicesOfSplit, 0);
+      ASSERT_TRUE(listed.insert({own(i).queries[0], own(i).kv_head, own(i).first_slice}).second);
     }
     for (int32_t i = 0; i < shared(); ++i) {
       const cuda::SplitItem& item = shared(i);
       ASSERT_GE(item.count, 2);
       ASSERT_LE(item.count, cuda::queries_of_item(shape.gqa_ratio));
       for (int32_t s = 0; s < item.count; ++s) {
-        ASSERT_TRUE(listed.insert({item.queries[s], item.kv_head, item.split}).second);
-        const int32_t end = (item.split + 1) * cuda::kMinSplitTiles * kKvGroup;
+        ASSERT_TRUE(listed.insert({item.queries[s], item.kv_head, item.first_slice}).second);
+        const int32_t end =
+            (item.first_slice / cuda::kSlicesOfSplit + 1) * cuda::kMinSplitTiles * kKvGroup;
         for (int32_t page = 0; page < end / sequences.capacity(); ++page) {
           ASSERT_EQ(sequences.pages(item.queries[s], item.kv_head)[page],
                     sequences.pages(item.queries[0], item.kv_head)[page]);
@@ -97,12 +101,41 @@ TEST_P(SplitListOfAStep, HasEverySplitOfEveryRowOnceAndSharesEqualPagesAlone) {
     for (const SequenceSpan& span : args.sequences) {
       for (int32_t head = 0; head < shape.kv_heads; ++head) {
         const KvRow& row = args.pages.rows[args.pages.row_index(span.slot, kLayer, head)];
-        splits += static_cast<size_t>(cuda::span_count(
+        splits += static_cast<size_t>(cuda::split_count(
             static_cast<int32_t>(div_ceil(row.high, kKvGroup) + div_ceil(row.low, kKvGroup) + 1)));
       }
     }
     EXPECT_EQ(listed.size(), splits);
   }
+}
+
+// Each sequence has 1,088 tokens and a token's own group: 18 tiles, nine slices.
+TEST_P(SplitListOfAStep, HasEverySliceOnceWhereSplitsAreFew) {
+  const SharedShape shape{.gqa_ratio = 1};
+  SharedSequences sequences(shape, eight_of_one_prefix(), 3);
+  plan(sequences, shape, true, true);
+  EXPECT_EQ(slices(), 1);
+  EXPECT_EQ(shared(), 0);
+  std::set<std::tuple<int32_t, int32_t, int32_t>> listed;  // sequence, KV head, slice
+  for (int32_t i = 0; i < own(); ++i) {
+    ASSERT_LT(own(i).first_slice, 9);
+    ASSERT_TRUE(listed.insert({own(i).queries[0], own(i).kv_head, own(i).first_slice}).second);
+  }
+  EXPECT_EQ(listed.size(), 8 * 2 * 9);
+}
+
+TEST_P(SplitListOfAStep, HasSplitsWhereTheyFillTheGpuOrSlicesHaveNoRoom) {
+  const int32_t few = cuda::kFewSplits * simt::limits(GetParam().stream).multiprocessors;
+  const SharedShape shape{.kv_heads = few / (8 * 3) + 1, .gqa_ratio = 1};
+  SharedSequences many(shape, eight_of_one_prefix(), 3);
+  plan(many, shape, true, true);
+  EXPECT_EQ(slices(), cuda::kSlicesOfSplit);
+  EXPECT_GT(shared(), 0);
+
+  const SharedShape narrow{.kv_heads = 1, .gqa_ratio = 1, .row_tokens = 1152};
+  SharedSequences long_rows(narrow, std::vector<Branch>(17, {0, 0, {1088, 0}}), 3);
+  plan(long_rows, narrow, true, true);
+  EXPECT_EQ(slices(), cuda::kSlicesOfSplit);
 }
 
 TEST(ListShape, ListsSequencesOfFewTokensUnlessContextsAreShortOrBatchesVeryLarge) {
@@ -122,21 +155,45 @@ TEST(ListShape, ListsSequencesOfFewTokensUnlessContextsAreShortOrBatchesVeryLarg
   EXPECT_EQ(of(1, 1, 300, 1).splits, 0) << "one split a row";
   EXPECT_EQ(of(2, 8, 4000, 16).tokens, 8);
   EXPECT_EQ(of(2, 9, 4000, 64).splits, 0) << "prompts";
-  EXPECT_EQ(of(2, 8, 4000, 15).splits, 0) << "no room for 16 query tokens";
+  EXPECT_EQ(of(3, 8, 4000, 24).tokens, 8);
+  EXPECT_EQ(of(3, 8, 4000, 23).splits, 0) << "no room for 24 query tokens";
+}
+
+TEST(ListShape, HasRoomForSlicesOfAFewSequences) {
+  KvPagesView pages;
+  pages.layers = 4;
+  pages.kv_heads = 8;
+  for (const int32_t limit : {1, 16, 64}) {
+    const int64_t bytes =
+        cuda_backend().attention_plan_bytes({limit, limit, 4096}, pages.layers, 8, 32);
+    for (const int32_t sequences : {1, limit / 4, limit / 4 + 1}) {
+      if (sequences == 0 || sequences > limit) {
+        continue;
+      }
+      const std::vector<SequenceSpan> spans(static_cast<size_t>(sequences), {0, 0, 1, 4000, {}});
+      EXPECT_EQ(cuda::ListShape::of(spans, pages, 32, bytes).has_room_for_slices(),
+                sequences <= std::max(limit, 16) / 4)
+          << sequences << " of " << limit;
+    }
+  }
 }
 
 TEST(ListShape, ListsDecodeAloneWhereSequencesOfFewTokensHaveNoRoom) {
   KvPagesView pages;
   pages.layers = 1;
   pages.kv_heads = 8;
-  const SequenceSpan spans[] = {{0, 0, 1, 2000, {}}, {1, 1, 4, 2000, {}}};
+  const SequenceSpan spans[] = {{0, 0, 1, 2000, {}},
+                                {1, 1, 4, 2000, {}},
+                                {2, 5, 4, 2000, {}},
+                                {3, 9, 4, 2000, {}},
+                                {4, 13, 4, 2000, {}}};
   const auto tokens = [&](int32_t limit) {
     return cuda::ListShape::of(spans, pages, 32,
-                               cuda_backend().attention_plan_bytes({8, limit, 2048}, 1, 8, 32))
+                               cuda_backend().attention_plan_bytes({32, limit, 2048}, 1, 8, 32))
         .tokens;
   };
-  EXPECT_EQ(tokens(8), 4);
-  EXPECT_EQ(tokens(7), 1);
+  EXPECT_EQ(tokens(20), 4);
+  EXPECT_EQ(tokens(19), 1);
 }
 
 INSTANTIATE_TEST_SUITE_P(Devices, SplitListOfAStep, testing::ValuesIn(devices_of_this_machine()),

@@ -15,6 +15,8 @@ squares, since they overlap imperfectly:
 
 Waves: the warps of a launch fill the multiprocessors several times; the last time is a part, with
 fewer warps to hide latency.
+
+The last table has the time of a launch for few rows, by whole splits and by their slices.
 """
 
 import math
@@ -30,7 +32,12 @@ BYTES_A_CLOCK = 18.6  # of a multiprocessor, at the rate of a copy
 INSTRUCTIONS_A_CLOCK = 4 * 0.8  # four schedulers, of whose slots a fifth is lost
 LATENCY = 800  # clocks of a load from memory under load
 CLOCKS_BETWEEN = 3  # two instructions of one warp
+CLOCKS_A_MICROSECOND = 1800
 SPLIT_TILES = 8  # kMinSplitTiles, for rows of up to 512 tiles
+SLICE_TILES = 2  # the same divided by kSlicesOfSplit
+SLICE = 150      # instructions between the tiles of two slices, counted by reading (k4v2)
+PARTIAL = 4 * 132 * 4  # bytes of a warp's partial softmaxes, written, then read by the merge
+START = 1500           # clocks until the first load of a warp (a guess)
 REGISTERS = 65536
 WARPS_OF_BLOCK = 4
 
@@ -42,6 +49,7 @@ class Kernel:
     instructions: float  # of a warp for a tile
     loads: float         # of 16 bytes a lane in flight
     warps: int           # of a multiprocessor
+    slice: int = 0       # instructions of a slice
 
 
 # The one kernel for all formats, at commit 92340d5. Its paths cannot be separated by machine_code.py:
@@ -53,7 +61,7 @@ BEFORE = [Kernel("f16", 32768, 2311, 3, 16), Kernel("k8v4", 12800, 1978, 1.5, 16
 # f16: four iterations over the keys, and two for each of four blocks of values. s70: four parts of keys and
 # of values.
 F16_TILE = 338 + 4 * 85 + 2 * (96 + 3 * 92)
-S70_TILE = 398 + 4 * (244 + 263)
+S70_TILE = 398 + 4 * (244 + 262)
 NOW = {"f16": "attention_kernel<128,1,F16Rows>", "k8v4": "attention_kernel<128,1,K8V4Rows>",
        "k4v2": "attention_kernel<128,1,K4V2Rows>", "s70": "attention_kernel<128,1,S70Rows>"}
 READ = {"f16": F16_TILE, "s70": S70_TILE}
@@ -61,11 +69,12 @@ READ = {"f16": F16_TILE, "s70": S70_TILE}
 SHARED = {"k8v4": "attention_kernel<128,2,K8V4Rows>", "k4v2": "attention_kernel<128,2,K4V2Rows>"}
 
 
-def clocks_of_tile(kernel, warps):
-    memory = kernel.tile_bytes / BYTES_A_CLOCK
-    issue = kernel.instructions / INSTRUCTIONS_A_CLOCK
+def clocks_of_tile(kernel, warps, partial_bytes=0.0):
+    memory = (kernel.tile_bytes + partial_bytes) / BYTES_A_CLOCK
+    instructions = kernel.instructions + kernel.slice / SLICE_TILES
+    issue = instructions / INSTRUCTIONS_A_CLOCK
     rounds = math.ceil(kernel.tile_bytes / 512 / kernel.loads)  # a warp's load brings 512 bytes
-    latency = (rounds * LATENCY + kernel.instructions * CLOCKS_BETWEEN) / warps
+    latency = (rounds * LATENCY + instructions * CLOCKS_BETWEEN) / warps
     return math.hypot(memory, issue, latency)
 
 
@@ -78,6 +87,16 @@ def share(kernel, items):
     return items / MULTIPROCESSORS * kernel.tile_bytes / BYTES_A_CLOCK / clocks
 
 
+def microseconds(kernel, rows, tiles, item_tiles):
+    """Returns: predicted time of a launch whose warps take `item_tiles` tiles each."""
+    def wave(warps):  # of a multiprocessor; fewer than one: some multiprocessors have none
+        warps = max(warps, 1)
+        clocks = clocks_of_tile(kernel, warps, 2 * PARTIAL / item_tiles)
+        return START + warps * item_tiles * clocks
+    full, rest = divmod(rows * math.ceil(tiles / item_tiles) / MULTIPROCESSORS, kernel.warps)
+    return (full * wave(kernel.warps) + (wave(rest) if rest else 0)) / CLOCKS_A_MICROSECOND
+
+
 def kernels_of(names, read):
     bounds = {kernel: values for _, kernel, values in read_bounds(
         (Path(__file__).resolve().parent / "bounds.txt").read_text())}
@@ -85,7 +104,7 @@ def kernels_of(names, read):
         if counts := bounds.get(names.get(before.name)):
             of_block = 32 * WARPS_OF_BLOCK * 8 * math.ceil(counts["registers"] / 8)
             yield Kernel(before.name, before.tile_bytes, read.get(before.name, counts["tile"]),
-                         counts["loads"], REGISTERS // of_block * WARPS_OF_BLOCK)
+                         counts["loads"], REGISTERS // of_block * WARPS_OF_BLOCK, SLICE)
 
 
 def table(kernels, items):
@@ -113,6 +132,15 @@ def main():
         apart = 2 * clocks_of_tile(own, own.warps)
         print(f"| {both.name} | {both.instructions} | {2 * own.instructions} "
               f"| {100 * clocks_of_tile(both, both.warps) / apart:.0f} |")
+    print(f"\nMicroseconds of a launch, {tokens} tokens, 8 KV heads, splits then slices:\n")
+    print("| sequences | splits a multiprocessor | " + " | ".join(k.name for k in now) + " |")
+    print("|--:|--:|" + "--:|" * len(now))
+    tiles = math.ceil(tokens / 64)
+    for sequences in (1, 2, 4, 8, 16, 32):
+        splits = 8 * sequences * math.ceil(tiles / SPLIT_TILES) / MULTIPROCESSORS
+        times = (" then ".join(f"{microseconds(k, 8 * sequences, tiles, item):.0f}"
+                               for item in (SPLIT_TILES, SLICE_TILES)) for k in now)
+        print(f"| {sequences} | {splits:.1f} | " + " | ".join(times) + " |")
 
 
 if __name__ == "__main__":
