@@ -122,10 +122,10 @@ struct KvStoreArgs {
 // the tokens of its page-table row, and on `newest`, `prompt` and `read_tiles` of its span. Tiles
 // of 64 tokens are read in the order above, the dense tokens as one tile. Splits, i.e. runs of
 // consecutive tiles whose borders depend only on the row's tokens, have an online softmax each and
-// are merged in order. Splits have 16 tiles on the CPU, and two or more on CUDA, which merges four
-// of them first. The scalar oracle has one split. Results therefore do not depend on how tokens are
-// divided into steps, on the number of threads, or on the rest of the batch. The query heads of a
-// KV head share one pass over its keys and values.
+// are merged in order. Splits have 16 tiles on the CPU, 8 or more on CUDA, where each has four
+// slices that are merged first. The scalar oracle has one split. So results do not depend on how
+// tokens are divided into steps, on the number of threads, or on the rest of the batch. The query
+// heads of a KV head share one pass over its keys and values.
 //
 // A query of a span that selects() reads `read_tiles` tiles of each row's closed tokens, as if the
 // row had no others (not in the first kWholeLayers layers): the first and the last tile of each
@@ -185,7 +185,7 @@ struct PlanAttentionArgs {
   int32_t query_heads = 0;
   int32_t sliding_window = 0;  // the smallest of the layers that have one; 0: none has
   bool share_reads = true;
-  bool divide_splits = true;  // false: slices of a split are one warp's work, for comparison
+  bool divide_splits = true;  // false: a split is one warp's work (CUDA), for comparison
   bool stored = false;        // kv_store has run
   std::span<std::byte> plan;  // output: Backend::attention_plan_bytes(...), aligned as by `new`
 };

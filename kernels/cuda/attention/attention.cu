@@ -99,6 +99,7 @@ TESSERA_DEVICE void merge_split(const WarpAttention<kDim, kProducts, Rows>& warp
       });
 }
 
+// Begins a softmax of each pair.
 template <int32_t kPairs>
 TESSERA_DEVICE void begin_pairs(PartialSums (&sums)[kPairs]) {
   if (lane() < kPairs) {

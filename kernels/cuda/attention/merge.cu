@@ -132,10 +132,9 @@ merge_kernel(AttentionArgs args, const SequenceSpan* sequences, Work work) {
                             .tiles();
   const int32_t head = kv_head * work.heads + head_of_row;
   const bool sliced = *work.slices == 1;
-  const PairPartials pair{
-      partial_at(args, work, (query * args.query_heads + head) * work.slots),
-      sliced ? slice_count(tiles) : split_count(tiles), sliced ? kSlicesOfSplit : 1,
-      args.pages.head_dim};
+  const PairPartials pair{partial_at(args, work, (query * args.query_heads + head) * work.slots),
+                          sliced ? slice_count(tiles) : split_count(tiles),
+                          sliced ? kSlicesOfSplit : 1, args.pages.head_dim};
   MergeMemory& memory = (&shared<MergeMemory>())[warp()];
   PartialSums splits[kSplitsOfLane];
   merge_slices(pair, memory, splits);

@@ -198,7 +198,7 @@ TESSERA_DEVICE void add_sparse_values(const WarpMemory<kDim, kProducts>& memory,
                                       float (&out)[kProducts][kDim / 32][4]) {
   constexpr int32_t kOwn = 4;                                     // a lane's tokens of each 16
   constexpr int32_t kRun = Channels::kNeighbours ? kDim / 8 : 4;  // channels of a token at once
-  const int32_t lane = simt::not_kept(simt::lane());  // registers are scarce
+  const int32_t lane = simt::not_kept(simt::lane());              // registers are scarce
   const int32_t g = lane / 4;
   const int32_t t = lane % 4;
   TESSERA_UNROLL
