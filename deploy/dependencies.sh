@@ -3,10 +3,10 @@
 #   deploy/dependencies.sh build       to build and run the server
 #   deploy/dependencies.sh model       to download the model of the quick start
 #   deploy/dependencies.sh cuda        for deploy/cuda_toolkit.sh, where there is no CUDA compiler
-#   deploy/dependencies.sh ranks       besides, what serves over several ranks: MPI
-#   deploy/dependencies.sh release     besides, what deploy/release.sh needs
-#   deploy/dependencies.sh tests       besides, what tests/run.sh needs
-#   deploy/dependencies.sh all-tests   besides, what tests/run.sh --all needs
+#   deploy/dependencies.sh ranks       besides, for serving over several ranks: MPI
+#   deploy/dependencies.sh release     besides, for deploy/release.sh
+#   deploy/dependencies.sh tests       besides, for tests/run.sh
+#   deploy/dependencies.sh all-tests   besides, for tests/run.sh --all
 # Debian 12; Ubuntu 24.04 as best effort. Root, or sudo.
 set -eu
 

@@ -1,5 +1,5 @@
 #!/bin/sh
-# From a fresh clone to a chat: installs what is needed, builds, gets SmolLM2-135M-Instruct (93 MB),
+# From a fresh clone to a chat: installs packages, builds, gets SmolLM2-135M-Instruct (93 MB),
 # and starts the server. Run it again and it starts in seconds.
 #   deploy/quickstart.sh                   serves HTTP on 8080 and gRPC on 50051 until Ctrl-C
 #   deploy/quickstart.sh --once "PROMPT"   answers one prompt on stdout, and exits

@@ -43,7 +43,7 @@ programs() {  # programs FOLDER: CUDA's libraries beside the backend, if they ar
     cp -L "$library" "$1/"
   done
 }
-notices() {  # notices FOLDER: changes, licences and components of what ships
+notices() {  # notices FOLDER: changes, licences and components of a release
   mkdir -p "$1/licenses"
   cp CHANGELOG.md "$work/components" "$1/"
   {

@@ -20,9 +20,9 @@ struct ReplayRun {
 // The section step of the ladder: replays whole blocks of the prefix cache that no sequence uses,
 // one block at a time, and compresses them to sections. Used by the engine thread.
 //
-// A replay takes only what a step leaves: a slot, step tokens, available pages. It is given up, and
-// its block stays whole, as soon as a request uses the block or needs the slot or the pages. So no
-// request waits for more than the replayed tokens of one step.
+// A replay takes only spare resources of a step: a slot, step tokens, available pages. It is given
+// up, and its block stays whole, as soon as a request uses the block or needs the slot or the
+// pages. So no request waits for more than the replayed tokens of one step.
 class BackgroundReplay {
  public:
   // Most tokens of a replay in one step. A step without other runs takes no more, because a request
@@ -35,7 +35,7 @@ class BackgroundReplay {
   // Gives up the replay, if there is one. Its slot and pages are free.
   void give_up();
 
-  // Decides about the step, from what its plan leaves. Changes nothing in the cache.
+  // Decides about the step, from its plan's spare resources. Changes nothing in the cache.
   // Requires: the plan was made with the pages that the replay leaves.
   void plan(const StepPlan& plan);
   // Returns: true if the step changes something for the replay.

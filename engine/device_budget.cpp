@@ -38,7 +38,7 @@ absl::StatusOr<int64_t> free_kv_bytes(const DeviceMemoryUse& use, const StartMem
   const int64_t left = use.free - start.sampling - recorded - reserved;
   if (left <= 0) {
     return absl::ResourceExhaustedError(absl::StrCat(
-        "kv-memory 0 takes what is free on the device, but nothing is left: ", use.free, " of ",
+        "kv-memory 0 takes the device's free memory, but none is left: ", use.free, " of ",
         use.total, " bytes are free beside the weights, of which the sampler takes ",
         start.sampling, ", ", start.recordings, " recorded steps ", recorded, ", and ", reserved,
         " are reserved"));
@@ -68,7 +68,7 @@ absl::StatusOr<int64_t> free_kv_bytes(const DeviceMemoryUse& use, const EngineOp
   const int64_t least = *std::min_element(of_ranks.begin(), of_ranks.end());
   if (own.ok() && least == 0) {
     return absl::ResourceExhaustedError(
-        "kv-memory 0 takes what is free on the device, but on another rank nothing is left");
+        "kv-memory 0 takes the device's free memory, but on another rank none is left");
   }
   return own.ok() ? least : own;
 }

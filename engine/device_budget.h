@@ -16,9 +16,9 @@ struct StartMemory {
   int64_t launches = 0;    // of kernels, in one recording
 };
 
-// Assumptions. The log of a start shows what is left in the end: on an H100 the reserve, to 7 MiB.
-// A launch of a recording has up to 4 KiB of arguments, and its node. The reserve is for what
-// libraries allocate later, such as NCCL's connections.
+// Assumptions. The log of a start shows the memory that is free at its end: on an H100 the reserve,
+// to 7 MiB. A launch of a recording has up to 4 KiB of arguments, and its node. The reserve is for
+// later allocations of libraries, such as NCCL's connections.
 inline constexpr int64_t kRecordedLaunchBytes = 8 << 10;
 inline constexpr int64_t kReservedShare = 32;  // a 32nd of the device's memory
 

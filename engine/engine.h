@@ -50,8 +50,8 @@ struct EngineOptions {
   // The communicator of the model, which is split over its ranks (see Engine). Null: one process
   // has the whole model. Not owned; outlives the engine.
   Communicator* ranks = nullptr;
-  // Receives what enters and leaves the prefix cache, on the engine thread (PrefixCache::report).
-  // Null: not wanted. Not owned; outlives the engine.
+  // Receives the blocks that enter and leave the prefix cache, on the engine thread
+  // (PrefixCache::report). Null: not wanted. Not owned; outlives the engine.
   PrefixEvents* prefix_events = nullptr;
   // Clock of all deadlines. Called on the engine thread and on client threads.
   std::function<std::chrono::steady_clock::time_point()> clock = std::chrono::steady_clock::now;

@@ -255,8 +255,7 @@ absl::StatusOr<Sampled> Sampler::chosen(size_t at) {
     case SampleStatus::none_left:
       return absl::FailedPreconditionError(
           "min_tokens, bad_words, logit_bias, allowed_token_ids and the grammar leave no token "
-          "that "
-          "could be chosen");
+          "to choose");
   }
   Sampled next{.token = sampled.token, .logprobs = {}};
   if (added.top_logprobs.value_or(0) > 0) {

@@ -158,7 +158,7 @@ class Planner {
   }
 
   // Returns: the tokens that prefills of the tenant of `i` may still take in this step. If it is
-  // ahead of others that run, that is what is left of its share of the step. One token is always in
+  // ahead of others that run, that is the rest of its share of the step. One token is always in
   // it, so a step without other runs is not empty.
   int32_t tenant_room(size_t i) const {
     const Candidate& own = candidates_[i];

@@ -107,7 +107,7 @@ struct StepPlan {
     int32_t slots = 0;
     int64_t pages = 0;  // neither taken by the step nor promised
   };
-  Spare spare;  // what the step leaves for a background replay
+  Spare spare;  // resources left for a background replay
 
   bool empty() const { return runs.empty() && preempted.empty() && tightened.empty(); }
 

@@ -262,7 +262,7 @@ class Sequence {
   std::optional<std::chrono::duration<double>> prefill_time_;
 
   std::optional<HiddenPool> pool_;  // of requests with a pooling
-  int32_t next_observed_ = 0;  // the event sink has received what it observes at lower positions
+  int32_t next_observed_ = 0;       // the event sink has received the positions before it
   std::variant<Waiting, Running, SwappedOut, Finished> state_;
   std::optional<Finish> finish_;
 

@@ -107,12 +107,11 @@ void declare_how(CLI::App& app, EvalOptions& options) {
   app.add_option("--json", options.json, "write everything as JSON")->type_name("FILE");
   app.add_option("--csv", options.csv, "write scores as CSV")->type_name("FILE");
   app.add_option("--html", options.html, "write a report with plots")->type_name("FILE");
-  app.add_flag(
-      "--profile", options.profile,
-      "measure what the model loses by each KV head that keeps the newest tokens only, and "
-      "write it beside the checkpoint, for presets such as duoattention");
+  app.add_flag("--profile", options.profile,
+               "measure the model's loss by each KV head that keeps the newest tokens only, and "
+               "write it beside the checkpoint, for presets such as duoattention");
   app.add_option("--resume", options.resume,
-                 "keep what was computed in this file, and go on from it")
+                 "keep results in this file, and go on from those in it")
       ->type_name("FILE");
 }
 
@@ -145,7 +144,7 @@ absl::Status check(const EvalOptions& options) {
 }  // namespace
 
 absl::StatusOr<EvalCommand> parse_eval_command(int argc, const char* const* argv) {
-  CLI::App app("Measures what a KV cache format costs in quality.", "tessera-eval");
+  CLI::App app("Measures the loss of quality by a KV cache format.", "tessera-eval");
   EvalCommand command;
   app.set_version_flag("--version", "tessera-eval " TESSERA_VERSION);
   declare_what(app, command.options);

@@ -11,7 +11,7 @@ struct PaperSetting {
   std::string_view name;     // "leankv@paper"
   std::string_view policy;   // as --kv takes it
   std::string_view source;   // paper and place
-  std::string_view differs;  // what is not as in the paper all the same
+  std::string_view differs;  // differences from the paper that remain
 };
 
 std::span<const PaperSetting> paper_settings();

@@ -8,7 +8,7 @@ Runs tessera-eval over all combinations of the values, in rounds. The first roun
 and few questions. Each further round has the cheapest that passed, with four times the questions
 and another seed, so that a lucky result does not persist. Two aims are pursued at once:
 
-    lossless   the divergence from f16 is below 0.01 nats at positions that read what the policy has
+    lossless   the divergence from f16 is below 0.01 nats at positions that read a cache that the policy
                changed, and less than 2 % of f16's right answers are lost
     near       less than 5 % of f16's right answers are lost, and perplexity is at most 105 % of f16's
 
@@ -39,7 +39,7 @@ class Result:
     share: float  # bytes, relative to f16
     lost: float  # of f16's right answers
     perplexity: float  # relative to f16
-    kl: float  # at positions that read what the policy has changed
+    kl: float  # at positions that read a cache that the policy changed
     verdict: str
 
     def holds(self, aim: str) -> bool:

@@ -200,7 +200,7 @@ OpCost op_cost(const KvSnapshotArgs& args) {
 
 namespace {
 
-// Returns: what StepRope adds. Keys are read and written anyway, and so are equal tables.
+// Returns: the cost that StepRope adds. Keys are read and written anyway, and so are equal tables.
 OpCost rope_cost(const KvStoreArgs& args) {
   const StepRope& by = args.rope;
   if (by.rotary_dim == 0) return {};

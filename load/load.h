@@ -10,7 +10,7 @@
 
 namespace tessera::load {
 
-// Runs what the options ask for: one run, or several rates, whose report is that of the last rate
+// Runs the load of the options: one run, or several rates, whose report is that of the last rate
 // that passed (of the first one, if none did).
 // Returns: the report. Its "failures" are empty if the run passed.
 // Errors: the server cannot be used, or an option is wrong.

@@ -24,7 +24,7 @@ struct LayerKind {
 // Granite's factors.
 struct Multipliers {
   float embedding = 1;       // of the embedding's rows
-  float residual = 1;        // of what a block adds to the residual stream
+  float residual = 1;        // of a block's output, in the residual stream
   float attention = 0;       // of q . k; 0: 1 / sqrt(head_dim)
   float logits_divisor = 1;  // of the logits
 

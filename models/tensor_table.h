@@ -62,7 +62,7 @@ std::vector<ExpectedTensor> expected_tensors(std::span<const TensorRule> table,
 std::vector<WeightShape> weight_shapes(const ModelConfig& config);
 
 // Returns: true if a checkpoint may contain this tensor although it is never read. These are RoPE
-// frequencies stored by old exporters, the head of a model with a tied head, and what the
+// frequencies stored by old exporters, the head of a model with a tied head, and tensors that the
 // architecture ignores.
 bool may_be_ignored(const std::string& tensor_name, const ModelConfig& config);
 

@@ -58,7 +58,7 @@ absl::Status check_splits_between_blocks(const ExpectedTensor& tensor, WeightFor
       std::string(name(format)), " have blocks of ", block, " inputs"));
 }
 
-// Chooses formats by what a checkpoint holds.
+// Chooses formats by a checkpoint's tensors.
 class Chooser {
  public:
   Chooser(const SlotParts& parts, std::optional<WeightFormat> format)

@@ -79,7 +79,7 @@ struct WeightSize {
 // Owns a model's weights, packed once for a backend.
 class Weights {
  public:
-  // Returns: what load() will allocate. Reads no weight.
+  // Returns: the bytes that load() will allocate. Reads no weight.
   // Errors: those of load() that need no weights.
   static absl::StatusOr<WeightSize> measure(const ModelConfig& config, Shard shard,
                                             const Checkpoint& checkpoint,

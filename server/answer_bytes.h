@@ -14,7 +14,7 @@ inline constexpr std::size_t kUnreadBytes = 128 << 10;
 // Returns: the most bytes of memory that the answer to a request of `samples` samples may take
 // before its client has read it: the engine's events, the text, and JSON while it is printed. Its
 // generated part counts only up to a limit if it is streamed, because the client reads meanwhile:
-// what waits beyond that takes room of its own.
+// bytes beyond the limit take room of their own while they wait.
 int64_t answer_bytes(const GenerateRequest& request, std::size_t samples, int64_t prompt_tokens,
                      int64_t max_tokens);
 

@@ -10,7 +10,7 @@
 namespace tessera {
 
 // Bounded number of bytes that requests may hold at once: bodies that are read, and answers that
-// wait for their clients. Thread-safe. Nothing waits for bytes: who gets none refuses its request.
+// wait for their clients. Thread-safe. Nothing waits for bytes: without them, a request is refused.
 class ByteBudget {
  public:
   // Bytes taken from a budget; the destructor returns them. Used by one thread at a time. The

@@ -26,9 +26,9 @@ struct TenantLimits {
   int64_t tokens_per_minute = 0;    // of prompts and answers; 0: no limit
 };
 
-// Rates of one tenant, as token buckets. A bucket holds what ten seconds bring, and one request at
-// least. Answers are charged when they end, so the bucket of tokens may be overdrawn; the next
-// request then waits until it is not. Thread-safe.
+// Rates of one tenant, as token buckets. A bucket holds the allowance of ten seconds, and one
+// request at least. Answers are charged when they end, so the bucket of tokens may be overdrawn.
+// The next request then waits until it is not. Thread-safe.
 class RateMeter {
  public:
   using Time = std::chrono::steady_clock::time_point;

@@ -36,7 +36,7 @@ void declare_flags(CLI::App& app, Flags& flags) {
       "print how many sequences fit into memory, for each value of --kv, and exit; loads nothing");
   app.add_option("--memory", flags.memory,
                  "with --plan: memory of weights, workspace, KV cache and, on a CPU, requests "
-                 "together, such as 24GiB; absent: what a start with the other settings takes")
+                 "together, such as 24GiB; absent: the memory that a start takes")
       ->type_name("BYTES")
       ->take_last()
       ->needs(plan);

@@ -90,7 +90,7 @@ void add_cache(Snapshot& snapshot, const EngineStats& stats, const EngineOptions
     snapshot.gauge(name, "Share of the KV cache's bytes that sequences use, 0 to 1",
                    total > 0 ? used / total : 0);
   }
-  // Routers guess by these which prompts are still cached: a block is what prompts share.
+  // Routers guess by these which prompts are still cached: prompts share whole blocks.
   const int32_t block = stats.prefix_block_tokens > 0 ? stats.prefix_block_tokens : kKvGroup;
   snapshot.gauge("vllm:cache_config_info", "The KV cache's settings, as labels", 1,
                  {{"block_size", std::to_string(block)},

@@ -27,8 +27,8 @@ class PacedWork {
  public:
   static constexpr int64_t kMaxPause = 5'000'000;  // nanoseconds
 
-  // waiting: requests that wait for this kind of work; null: few. What `engine` and `waiting`
-  // point to must outlive this.
+  // waiting: requests that wait for this kind of work; null: few. The targets of `engine`
+  // and `waiting` must outlive this.
   // Requires: the thread has no other PacedWork. Where the system grants no timer, the thread is
   // not paced; the log says so.
   explicit PacedWork(const EngineLoad& engine, const std::atomic<int64_t>* waiting = nullptr);

@@ -12,8 +12,8 @@ namespace tessera {
 // settings' KV preset and for every other one. Reads the model's headers and loads nothing.
 // `memory`: bytes of weights, workspace, sampling and KV cache together, on each rank, and on a CPU
 // also of requests (request_memory.h); then max_sequences and kv_memory of the settings do not
-// count. 0: what a start with these settings takes; where its kv_memory is 0, room for whole
-// contexts, also on a GPU.
+// count. 0: the memory that a start with these settings takes; where its kv_memory is 0, room for
+// whole contexts, also on a GPU.
 // Returns: a text of some lines.
 // Errors: those of a start about the model's files and settings; InvalidArgument, with the numbers,
 // if not one sequence fits.

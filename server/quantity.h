@@ -23,7 +23,7 @@ inline constexpr std::array<QuantityUnit, 3> kTimeUnits{{{"m", 60'000}, {"s", 1'
 
 // Returns: "2GiB" as a number of the smallest unit. A number without a unit is multiplied by
 // `plain`.
-// Errors: InvalidArgument for what is no such number, or too large.
+// Errors: InvalidArgument for a text that is no such number, or too large a number.
 absl::StatusOr<int64_t> parse_quantity(std::string_view text, std::span<const QuantityUnit> units,
                                        int64_t plain);
 

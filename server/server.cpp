@@ -64,7 +64,7 @@ class WholeServer final : public Server {
     routes.api_keys = keys_;
     routes.loopback = is_loopback(settings_.http.address);
     if (!keys_.locked() && !routes.loopback) {
-      spdlog::warn("without an API key, everybody who reaches {} can use this server",
+      spdlog::warn("without an API key, every client that reaches {} can use this server",
                    settings_.http.address);
     }
     routes_ = std::make_unique<Routes>(std::move(routes));

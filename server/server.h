@@ -22,8 +22,8 @@ class Server {
 
   virtual ~Server() = default;
 
-  // Reads keys, tenants and certificates again. Connections and requests go on. What cannot be read
-  // stays as it was, and the log says why. Any thread.
+  // Reads keys, tenants and certificates again. Connections and requests go on. A file that cannot
+  // be read changes nothing, and the log says why. Any thread.
   virtual void reload() = 0;
 
   // Health checks report not ready immediately. New requests are accepted for settings.drain_delay.

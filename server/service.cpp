@@ -117,7 +117,7 @@ Service::Service(Parts parts) : state_(std::make_unique<State>()) {
 // Destroys the engine first, because its thread reports to the metrics until it is joined.
 Service::~Service() {
   state_->memory.reset();
-  state_->grammars.reset();  // ends what waits for a grammar
+  state_->grammars.reset();  // ends requests that wait for a grammar
   state_->parts.engine.reset();
 }
 

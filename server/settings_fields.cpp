@@ -347,7 +347,7 @@ std::vector<SettingsField> engine_fields() {
                          TESSERA_AT(engine.prefix_cache)),
       ladder_field(),
       text_field("kv-events", "ENDPOINT",
-                 "ZeroMQ endpoint at which routers learn what the prefix cache holds, in vLLM's "
+                 "ZeroMQ endpoint at which routers learn the prefix cache's blocks, in vLLM's "
                  "form: tcp://*:PORT listens, tcp://HOST:PORT connects; prompts are in it in plain "
                  "text; default: none",
                  TESSERA_AT(kv_events.endpoint)),
@@ -363,7 +363,7 @@ std::vector<SettingsField> engine_fields() {
       bytes_field("kv-memory", 0,
                   "size of the KV cache on each rank, with residual buffers and tables, such as "
                   "512MiB or 2GiB; 0: on a CPU room for --max-sequences of --context tokens, on a "
-                  "GPU what is free once the model is loaded",
+                  "GPU all memory that is free once the model is loaded",
                   TESSERA_AT(engine.kv_bytes)),
       choice_field<bool>("kv-populate", {{"on", true}, {"off", false}},
                          "take the memory of the KV cache at start, so that a lack of it shows "

@@ -51,7 +51,7 @@ std::string new_span() {
   return fmt::format("{:016x}", unique_number());
 }
 
-// The semantic conventions count as errors what is the server's fault.
+// By the semantic conventions, only the server's faults are errors.
 bool is_error(const RequestRecord& record, std::string_view status) {
   constexpr std::string_view kFaults[] = {"UNKNOWN",  "DEADLINE_EXCEEDED", "UNIMPLEMENTED",
                                           "INTERNAL", "UNAVAILABLE",       "DATA_LOSS"};

@@ -19,7 +19,7 @@ class StreamRoom {
   // Returns: false, with nothing counted, if the budget has no room for them.
   bool add(std::size_t bytes);
 
-  // Counts bytes that wait no more. What was taken is returned when none wait.
+  // Counts bytes that wait no more. The budget gets its bytes back when none wait.
   void remove(std::size_t bytes);
 
  private:

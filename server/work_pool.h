@@ -32,7 +32,7 @@ class WorkPool {
     std::size_t long_bytes = 1 << 16;  // a job of more bytes is long
   };
 
-  // engine: paces the long jobs (PacedWork); what it points to must outlive this.
+  // engine: paces the long jobs (PacedWork); its targets must outlive this.
   explicit WorkPool(const Options& options, const EngineLoad& engine = {});
   ~WorkPool();  // runs the jobs that wait
   WorkPool(const WorkPool&) = delete;

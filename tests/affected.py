@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Names the test binaries of what changed: reads paths on stdin, prints NAME FILTER, one a line.
+"""Names the test binaries of changed files: reads paths on stdin, prints NAME FILTER, one a line.
 FILTER leaves the cases out that have the label long.
 
 A test source affects the binaries that list it. A product file `engine/kv/kv_pool.cpp` affects the

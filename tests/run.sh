@@ -1,8 +1,8 @@
 #!/bin/sh
-# Installs what the tests need, builds, and runs them.
+# Installs the tests' packages, builds, and runs the tests.
 #   tests/run.sh          the release build and its tests; parsers and engine under ASan; the CUDA
 #                         kernels compiled for one architecture (and run where there is a GPU)
-#   tests/run.sh --quick  format, layers, documents, clang-tidy and unit tests of what changed: two
+#   tests/run.sh --quick  format, layers, documents, clang-tidy and unit tests of changed files: two
 #                         minutes where the rest is built
 #   tests/run.sh --all    also every test under ASan and UBSan, and under TSan all but comparisons whose
 #                         threads other tests run (without the server), the long tests, real clients,

@@ -71,6 +71,7 @@ COMMENT = re.compile(r"^\s*// ")
 SCRIPT_RIDDLE = re.compile(r"^\s*#\s*(What|Whether|Who|Whose|Where|Of)\b", re.MULTILINE)
 RIDDLE = re.compile(r"//\s*(What|Whether|Who|Whose|Where|Of)\b")
 PERSON = re.compile(r"//.*\b(nobody|somebody|whoever)\b", re.IGNORECASE)
+CLAUSE = re.compile(r"//.*(?<![`\"])\b(what|whatever)\b", re.IGNORECASE)  # quotes may have these words
 
 
 def comment_violations(path, text):
@@ -81,6 +82,8 @@ def comment_violations(path, text):
             yield f"{path}:{number}: a comment that does not begin with its subject"
         if PERSON.search(line):
             yield f"{path}:{number}: name the caller, sequence or thread"
+        if CLAUSE.search(line):
+            yield f"{path}:{number}: a clause in the place of a noun"
 
 
 def script_violations(path, text):

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measures what constrained decoding costs, on a server of its own.
+"""Measures the cost of constrained decoding, on a server of its own.
 
     python3 bench/served/constrained_cost.py build/release/bin/tessera-server MODEL
 

@@ -30,7 +30,7 @@ import urllib.request
 MIB = 1 << 20
 # Exponential elsewhere; an automaton follows them, so they are answered.
 HARMLESS = ("regex that backtracks", "$refs that double")
-# A chat template that does what the first message names.
+# A chat template that does the work that the first message names.
 TEMPLATE_PARTS = {
     "loops": "{% for a in range(9999) %}{% for b in range(9999) %}{{ a }}{% endfor %}{% endfor %}",
     "recursion": "{% macro f() %}{{ f() }}{{ f() }}{% endmacro %}{{ f() }}",
@@ -133,7 +133,7 @@ class Run:
         self.server = server
         self.pause = 1 / rate if rate else 0  # seconds from one request of a client to its next, at least
         self.hostile = list(hostile.items())
-        self.part = multiprocessing.Value("i", NO_PART)  # what is measured now
+        self.part = multiprocessing.Value("i", NO_PART)  # the measured part
         self.turn = multiprocessing.Value("i", 0)        # hostile requests that were begun
         self.ends = multiprocessing.Event()
         self.results = multiprocessing.Queue()
@@ -183,7 +183,7 @@ class Run:
                 self.part.value = part_of(i, hostile)
                 time.sleep(seconds)
                 self.part.value = NO_PART
-                time.sleep(1.5)  # what was begun ends
+                time.sleep(1.5)  # begun work ends
                 assert all(client.is_alive() for client in clients), "a client failed"
         self.ends.set()
         for _ in clients:

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Compares what tessera-load, GuideLLM and AIPerf measure on one server.
+"""Compares the figures of tessera-load, GuideLLM and AIPerf on one server.
 
     python3 bench/served/peers.py build/release/bin/tessera-load build/release/bin/load-stub
 

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Prints what the programs of a build consist of, one component a line, sorted:
+# Prints the components of a build's programs, one a line, sorted:
 #   deploy/package/components.sh BUILD_FOLDER
 #   deb libssl3 3.0.15-1~deb12u1 linked
 # Its form: where it comes from (deb, pypi), its name, its version, and how it is used:

@@ -27,7 +27,7 @@ class KvPlanning {
   // Returns: lower bound over ranks of the pages that releasing the slot frees, if a sample that
   // holds its first `forked` tokens stays. Pages of the prefix cache are not counted.
   int64_t own_pages(const KvSlot& slot, int32_t forked) const;
-  // Returns: what tightening the slot frees. Pages of the prefix cache are not counted.
+  // Returns: the pages that tightening the slot frees. Pages of the prefix cache are not counted.
   KvTightening tightening(const KvSlot& slot) const;
   // Tokens in the default preset's high tier that fit into all pages.
   int64_t token_capacity() const;

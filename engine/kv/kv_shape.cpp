@@ -88,7 +88,7 @@ absl::Status add_sections(const KvCacheOptions& options, KvArenaShape& shape) {
   return absl::OkStatus();
 }
 
-// A sequence's formats close from its residual buffer, so that must hold what they need.
+// Groups are encoded from a residual buffer. One of 8 bits serves formats of codes alone.
 absl::Status check_residuals(const KvArenaShape& shape) {
   for (const KvFormat format : shape.formats) {
     if (shape.coded_residuals && !format.is_codes()) {
@@ -226,7 +226,7 @@ absl::Status check_section_step(const KvCacheOptions& options) {
   if (!step.replays()) {
     return absl::InvalidArgumentError(
         "KV ladder: a policy in it must have a scorer that replays, as replay-25 does, because "
-        "what it keeps of a block must not depend on a request");
+        "the tokens that it keeps of a block must not depend on a request");
   }
   if (!options.ladder.empty()) {
     return absl::InvalidArgumentError(

@@ -40,7 +40,7 @@ struct KvCacheOptions {
   // With tensor parallelism each rank has a cache for its own heads, and the head counts above are
   // those of one rank. Null: one process has all heads. Not owned; outlives the cache.
   Communicator* ranks = nullptr;
-  // Receives what enters and leaves the prefix cache. Null: none does. Not owned; outlives it.
+  // Receives blocks that enter and leave the prefix cache. Null: none does. Not owned; outlives it.
   PrefixEvents* prefix_events = nullptr;
 };
 

@@ -162,7 +162,7 @@ class PrefixCache {
 
   // ---- section step (section_step.cpp). Whole blocks that no sequence uses are replayed, one by
   // one, and become compressed sections. A block is due when all blocks before it are sections. So
-  // what stays of it depends on its path and its grade alone.
+  // its compressed tokens depend on its path and its grade alone.
 
   // Returns: the path that ends with the least recently used block that is due; no blocks if there
   // is none. The replay behind it must fit the context.

@@ -8,8 +8,8 @@
 
 namespace tessera {
 
-// Journal of the prefix blocks that enter and leave the cache, for routers that know what each
-// replica holds. The engine thread writes; one other thread reads.
+// Journal of the prefix blocks that enter and leave the cache, for routers that know the blocks of
+// each replica. The engine thread writes; one other thread reads.
 //
 // A block is named by the hash of its path from the root, so that equal paths have equal names in
 // all replicas. The journal's memory is allocated once. A block that does not fit, because the

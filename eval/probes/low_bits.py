@@ -21,7 +21,7 @@ def f16(x):
     return x.astype(np.float16).astype(np.float32)
 
 
-# ---- quantisers: [..., channels] of a token and head to what is read back
+# ---- quantisers: [..., channels] of a token and head to the values read back
 
 
 def uniform(bits):

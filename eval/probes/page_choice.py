@@ -93,7 +93,7 @@ def coded(levels, rotated):
 
 
 def attention(_, keys, logits):
-    """The attention that the run will get: what an estimate can reach."""
+    """The attention that the run will get: the best that an estimate can reach."""
     shares = softmax(logits)[..., : keys.shape[1] * keys.shape[2]]
     return shares.reshape(*shares.shape[:-1], *keys.shape[1:3]).sum(-1).sum(2)
 

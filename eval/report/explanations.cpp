@@ -22,37 +22,32 @@ constexpr Explanation kExplanations[] = {
     {"KL mean, prompt",
      "The same over the positions of prompts, from before the first decode step."},
     {"KL mean, decode",
-     "The same over the positions after a prompt, where what a policy dropped or demoted is "
-     "missing."},
+     "The same over the positions after a prompt, where the tokens that a policy dropped or "
+     "demoted are missing."},
     {"KL mean, acted",
-     "The same over the positions behind a prompt that read what the policy has changed: those "
-     "that "
-     "the verdict counts."},
+     "The same over the positions behind a prompt that read a cache that the policy changed. "
+     "The verdict counts these."},
     {"KL median", "Half of all positions are nearer to the reference than this."},
     {"KL p99", "99 of 100 positions are nearer to the reference than this."},
     {"KL max", "The position that is farthest from the reference."},
     {"top-1 agreement",
-     "The share of positions at which preset and reference find the same token the likeliest: "
-     "where "
-     "they do not, greedy decoding parts ways."},
+     "The share of positions at which preset and reference find the same token the likeliest. "
+     "Elsewhere greedy decoding writes another text."},
     {"accuracy",
-     "The share of questions answered right: the whole answer is what greedy decoding would write "
+     "The share of questions answered right: greedy decoding would write the whole answer "
      "(retrieval, copy, answers), the right choice has the highest log likelihood (choices), or "
-     "the value is in what was generated (kv-retrieval)."},
+     "the value is in the generated text (kv-retrieval)."},
     {"accuracy by byte",
      "The same for choices, with each log likelihood divided by the bytes of the choice, so that "
      "long ones have a chance."},
     {"lost",
-     "Of the questions that the reference answers right, the share that the preset does not: "
-     "damage "
-     "that an accuracy, where gains hide losses, does not show."},
+     "Of the questions that the reference answers right, the share that the preset does not. "
+     "Accuracy does not show this damage, because gains hide losses there."},
     {"surprise", "Nats per token of the right answers: it moves before the first answer is lost."},
     {"verdict",
      "Lossless when one-sided 95 % intervals, drawn by context, end below 0.01 nats of divergence "
-     "and "
-     "below 2 % of lost answers; near when lost answers, or without answers the divergence, are "
-     "below "
-     "5 % (0.05 nats); no when that is refuted; else undecided."},
+     "and below 2 % of lost answers; near when lost answers, or without answers the divergence, "
+     "are below 5 % (0.05 nats); no when that is refuted; else undecided."},
 };
 
 }  // namespace

@@ -9,7 +9,7 @@ namespace tessera {
 std::optional<int32_t> acted_from(const KvPolicy& policy, int32_t prompt_tokens,
                                   const KvUsage& usage) {
   if (policy.high == kKvF32 || (policy.high == kKvF16 && !policy.is_lossy())) {
-    return 0;  // whatever differs, differs from the first token on
+    return 0;  // all differences begin with the first token
   }
   if (!(policy.high == kKvF16)) {
     return kKvGroup;

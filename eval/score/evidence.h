@@ -10,8 +10,8 @@
 
 namespace tessera {
 
-// Answers count only where the reference answers this share of them: what it cannot do, no preset
-// can lose.
+// Answers count only where the reference answers this share of them: a preset cannot lose an answer
+// that the reference does not have.
 inline constexpr double kQualifyingShare = 0.8;
 // Answers of contexts with this number of tokens or more do not count. Small models answer few
 // questions there, so the divergence decides.
@@ -27,7 +27,7 @@ struct Qualification {
 // Returns: one entry for each length, ascending; empty for a task without answers.
 std::vector<Qualification> qualify(const Task& task, const TaskResults& results);
 
-// Returns: what each item (one context, with all its questions) says about a subject.
+// Returns: the evidence of each item (one context, with all its questions) about a subject.
 // Requires: subject > 0, since 0 is the reference.
 std::vector<ContextEvidence> evidence_of(const Task& task, const TaskResults& results,
                                          size_t subject);

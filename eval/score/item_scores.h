@@ -12,7 +12,7 @@ namespace tessera {
 Ratio surprise(const std::vector<TrialResult>& results);
 
 // The distributions of a prompt, including that of its last token, come from before the first
-// decode step. `acted`: those of decode positions that read what the policy has changed
+// decode step. `acted`: those of decode positions that read a cache that the policy changed
 // (TrialResult::acted_from).
 enum class Phase : unsigned char { all, prompt, decode, acted };
 
@@ -32,7 +32,7 @@ size_t likeliest_choice(const Item& item, const std::vector<TrialResult>& result
 // One answer of an item: of each turn, and of each item without turns.
 struct Answer {
   bool right = false;
-  // Some query of the answer reads what the policy has changed.
+  // Some query of the answer reads a cache that the policy changed.
   bool acted = false;
 };
 // Returns: the answers of an item, in the same order for every subject.
@@ -43,7 +43,7 @@ std::vector<Answer> answers_of(Scoring scoring, const Item& item,
 Ratio accuracy(Scoring scoring, const Item& item, const std::vector<TrialResult>& results);
 
 // Share of the reference's right answers that are wrong here. acted_alone: only of answers that
-// read what the policy has changed.
+// read a cache that the policy changed.
 Ratio lost(const std::vector<Answer>& own, const std::vector<Answer>& reference, bool acted_alone);
 
 }  // namespace tessera

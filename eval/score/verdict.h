@@ -76,7 +76,7 @@ Bounds binomial_bounds(int64_t count, int64_t of);
 //              kNearLimits
 //   no         the lower bound of the same is not below kNearLimits
 //   undecided  anything else, and fewer contexts than kFewestContexts
-// Gains never count: only what the reference answers right can be lost. The bounds of the
+// Gains never count: only right answers of the reference can be lost. The bounds of the
 // divergence are studentized_bounds. Those of lost answers are the wider ones of percentile_bounds
 // and binomial_bounds, because a bootstrap of no losses has no width. The same seed gives the same
 // judgement.

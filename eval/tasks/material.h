@@ -18,7 +18,7 @@ bool is_held_out(std::string_view material);
 // Words, numbers and prose for tasks. The same seed gives the same material on every machine.
 class Material {
  public:
-  // text: what prose() draws from. Not owned; must outlive this.
+  // text: the source of prose(). Not owned; must outlive this.
   explicit Material(uint64_t seed, std::string_view text = held_out_text());
 
   enum class Kind : uint8_t { word, name, number, hex };

@@ -142,8 +142,8 @@ struct KvPolicy {
   // Returns: true if keys are pruned after they were stored, so that later queries can influence
   // it.
   constexpr bool prunes_keys() const { return has_low_tier() && low.key_keep < KvFormat::kKeepAll; }
-  // Returns: true if the policy compresses section after section, each after its replay. What is
-  // kept of a section then depends on the tokens up to its end alone, and can be shared.
+  // Returns: true if the policy compresses section after section, each after its replay. The tokens
+  // kept of a section then depend on the tokens up to its end alone, and can be shared.
   constexpr bool replays() const { return is_lossy() && tessera::replays(scorer); }
   // Returns: true if the policy compresses a sequence by scores of its own queries, whose
   // compressed tokens cannot be shared.

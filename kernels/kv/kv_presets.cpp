@@ -110,7 +110,7 @@ constexpr KvPolicy kvcrush() {
 
 // Scissorhands counts over the last 400 queries and protects the last 10 tokens; here they are 64
 // or more. It keeps a number of tokens for each layer, chosen by that layer's persistence; here the
-// budget is the same for every layer, or what `allocator` says.
+// budget is the same for every layer, or that of `allocator`.
 constexpr KvPolicy scissorhands() {
   KvPolicy policy = pruning(KvScorer::scissorhands, 0.5f);
   policy.score_window = 400;

@@ -20,7 +20,7 @@ namespace tessera {
 // it, so keys are never repeated.
 //
 // A scorer is one file of scorers/ and one line of the table below, for every backend. Its type
-// derives from ScorerTraits, a mean of sums, and hides what differs of:
+// derives from ScorerTraits, a mean of sums, and overrides some of its members:
 //   add_head(sum, weight, factor, even)  Returns: sum plus the contribution of one query head. Its
 //                                        attention to the token is a = weight * factor. even: 1 /
 //                                        (number of tokens that the query attends to). V is one

@@ -23,7 +23,7 @@ struct Representatives {
   static constexpr uint8_t kNoCandidate = 255;
   static_assert(kMaxScorePool < kNoCandidate, "a distance fits into a byte");
 
-  // Replaces the scores of a row in its first compression. Besides what rules need
+  // Replaces the scores of a row in its first compression. Besides the members for rules
   // (kernels/kv/kv_rules.h), Row has:
   //   tokens()              TokenRow
   //   key(place)            of the token at a place of the high tier

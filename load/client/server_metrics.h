@@ -31,7 +31,7 @@ struct ServerReading {
 // Reads Prometheus text by the names of vLLM and tessera-server. Unknown lines are skipped.
 ServerReading parse_metrics(std::string_view text);
 
-// Returns: why the server still holds what the run asked for; empty if it is as idle as before.
+// Returns: why the server still holds resources of the run; empty if it is as idle as before.
 std::string idle_violation(const ServerReading& before, const ServerReading& after);
 
 }  // namespace tessera::load

@@ -87,8 +87,8 @@ void prepare(grpc::ClientContext& context, const ServerOptions& options) {
   }
 }
 
-// One call of Generate. gRPC's threads pass on what they read; everything else happens on the
-// loop's thread.
+// One call of Generate. gRPC's threads pass on the messages they read; everything else happens on
+// the loop's thread.
 class GenerateCall final : public grpc::ClientReadReactor<v1::GenerateResponse>,
                            public std::enable_shared_from_this<GenerateCall> {
  public:

@@ -25,7 +25,7 @@ struct Trial {
   ServerReading before;
   ServerReading after;
   std::vector<ServerReading> samples;  // once a second
-  std::string left_behind;             // what the server still holds; empty: nothing
+  std::string left_behind;             // resources that the server still holds; empty: none
   bool gone = false;                   // the run ended the server's process, and no other came
   std::vector<SentSignal> signals;
   bool interrupted = false;

@@ -16,8 +16,8 @@ struct BlockPlaces {
   int8_t* minimum_factors = nullptr;  // likewise, if it also has a minimum
 };
 
-// Unpacks one block of a GGUF file, without alignment. The numbers mean what encoding() of the
-// block type's weight format says.
+// Unpacks one block of a GGUF file, without alignment. Codes and scales are those of the
+// block type's weight format (encoding()).
 using BlockUnpacker = void(const std::byte* block, const BlockPlaces& out);
 
 // Blocks of 32 values with a scale in f16. Q4_1 and Q5_1 add a minimum in f16.

@@ -18,7 +18,7 @@ namespace tessera {
 
 struct QuantisationMethod;
 
-// The field quantization_config of a config.json, as far as it tells what tensors hold.
+// The field quantization_config of a config.json, as far as it describes the tensors.
 struct QuantisationConfig {
   const QuantisationMethod* method = nullptr;  // of the table, not owned
   int64_t bits = 0;                            // 0: the tensors say it
@@ -60,7 +60,7 @@ struct QuantisationMark {
 struct QuantisationMethod {
   std::string_view name;  // the field quant_method
   std::span<const QuantisationMark> marks;
-  // Errors: Unimplemented, which names what is not supported and what is; InvalidArgument.
+  // Errors: Unimplemented, which names the unsupported value and all supported; InvalidArgument.
   absl::Status (*read_config)(JsonFields& fields, QuantisationConfig& config);
   // Errors: InvalidArgument and NotFound, without the file's name.
   absl::StatusOr<QuantisedMatrix> (*read_matrix)(const ModuleTensors& tensors,

@@ -71,7 +71,7 @@ absl::Status check_roles(const Conversation& conversation, const Text& prompt) {
   return absl::OkStatus();
 }
 
-// Returns: the prompt up to the end of the last message, without what the template prints after it.
+// Returns: the prompt up to the end of the last message, without the template's text after it.
 absl::StatusOr<Text> cut_after_last(const Conversation& conversation, const Text& prompt) {
   const std::string content = repair_utf8(conversation.messages.back().content);
   for (const bool right : {false, true}) {  // templates may strip the right end

@@ -41,7 +41,7 @@ class ChatTemplate {
   // Returns: the prompt. Text from a client, tools included, never has `parse_special`: special
   // tokens in it are plain text, so a message cannot end its own turn. A role counts as template
   // text if published templates know it, because some make a special token of it. The template
-  // writes BOS itself. What it would not print of tools stands in its messages (plain_tools.h).
+  // writes BOS itself. Tools that it would not print stand in its messages (plain_tools.h).
   // "developer" is the role "system" for a template that does not know it.
   // Errors: InvalidArgument with the text of raise_exception, with the line of a runtime error, for
   // tools or variables that are not JSON, and for a message with a role of which the template

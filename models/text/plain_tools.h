@@ -11,8 +11,9 @@ struct TemplateAbilities {
   bool results = false;  // messages of the role "tool"
 };
 
-// Writes what the template would not print into messages that it does, in the notation of Hermes:
-// tools into the system message, calls into the assistant's text, results into a user's message.
+// Writes the parts of tools that the template would not print into messages that it prints, in the
+// notation of Hermes: tools into the system message, calls into the assistant's text, results into
+// a user's message.
 Conversation with_plain_tools(const Conversation& conversation, TemplateAbilities abilities);
 
 }  // namespace tessera

@@ -16,7 +16,7 @@ struct TemplateTraits {
   MessageStyle style;
 };
 
-// Renders small conversations with tools to see what the template prints of them.
+// Renders small conversations with tools to see which parts the template prints.
 using ProbeRendering =
     std::function<absl::StatusOr<std::string>(const Conversation&, MessageStyle)>;
 TemplateTraits probe_template(const ProbeRendering& render);

@@ -14,7 +14,7 @@ struct CallPart {
   std::string arguments{};  // JSON text
 };
 
-// The parts of an assistant's message, or what is new of them.
+// The parts of an assistant's message, or their new text.
 struct AnswerPart {
   std::string reasoning{};
   std::string content{};

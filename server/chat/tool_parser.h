@@ -9,7 +9,7 @@
 namespace tessera {
 
 // Splits a generated text into content and calls of tools, as it is generated. Text that may become
-// the beginning of a call is held back until it cannot. What is not a call after all is content.
+// the beginning of a call is held back until it cannot. If it becomes no call, it is content.
 class ToolParser {
  public:
   virtual ~ToolParser() = default;
@@ -32,8 +32,8 @@ class ToolParser {
   // Reads some of held_. Returns: false if it needs more text.
   virtual bool step(bool end, AnswerPart& out) = 0;
 
-  // Called at the end of the text, when held_ is empty: returns to the content what a call that was
-  // never named has consumed.
+  // Called at the end of the text, when held_ is empty: returns to the content the text of a call
+  // that was never named.
   virtual void finish(AnswerPart& out) = 0;
 
   // Moves held text to the content until `marker`, which it drops with blanks before it.

@@ -15,7 +15,7 @@ struct Tool {
   bool strict = false;                  // arguments must match the schema
 };
 
-// The tools of a request, and what it asks of them.
+// The tools of a request, and its choice among them.
 struct ToolUse {
   enum class Choice : uint8_t { automatic, none, required };
 

@@ -40,7 +40,7 @@ void normalize(std::span<float> values) {
 
 }  // namespace
 
-// Keeps what the engine reports of one input.
+// Keeps the engine's report of one input.
 class EmbeddingRun::Sink final : public EventSink {
  public:
   Sink(int32_t hidden, std::function<void()> notify)

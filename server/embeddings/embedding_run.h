@@ -28,7 +28,7 @@ class EmbeddingRun {
   static absl::StatusOr<std::unique_ptr<EmbeddingRun>> begin(Service& service,
                                                              EmbeddingRequest request,
                                                              std::function<void()> notify);
-  ~EmbeddingRun();  // cancels what still runs
+  ~EmbeddingRun();  // cancels inputs that still run
   EmbeddingRun(const EmbeddingRun&) = delete;
   EmbeddingRun& operator=(const EmbeddingRun&) = delete;
 

@@ -36,8 +36,8 @@ class GrammarCompiler {
 
   // Works on the caller's thread, for at most the CPU time of create().
   // Requires: a JSON schema is one of prepare_schema().
-  // Errors: InvalidArgument with the reason of the library, and its warnings, which say what it
-  // would ignore; also for a grammar that is too slow to compile, or to follow.
+  // Errors: InvalidArgument with the reason of the library, and its warnings, which name the parts
+  // it would ignore; also for a grammar that is too slow to compile, or to follow.
   virtual absl::StatusOr<CompiledGrammar> compile(const GrammarSpec& spec) const = 0;
 };
 

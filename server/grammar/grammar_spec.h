@@ -12,7 +12,7 @@ struct GrammarSpec {
     json_schema,     // a JSON schema
     regex,           // the whole text matches it
     gbnf,            // llama.cpp's notation, from the rule `root`
-    structural_tag,  // xgrammar's: free text in which some beginnings bind what follows
+    structural_tag,  // xgrammar's: free text in which some beginnings bind the text after them
   };
   Kind kind = Kind::json;
   std::string text;

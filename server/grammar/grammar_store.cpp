@@ -18,7 +18,7 @@ namespace tessera {
 using Clock = std::chrono::steady_clock;
 
 struct GrammarStore::State {
-  // A spec that is compiled, and who waits for it.
+  // A spec that is compiled, and its waiting requests.
   struct Job {
     struct Waiter {
       Done done;
@@ -176,7 +176,7 @@ void GrammarStore::State::compile_jobs() {
 }
 
 // Answers requests that have waited too long. A compilation cannot be stopped: it goes on, and the
-// other threads take what comes.
+// other threads take the next specs.
 void GrammarStore::State::watch() {
   std::unique_lock lock(mutex);
   while (!ends) {

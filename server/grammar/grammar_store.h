@@ -28,7 +28,7 @@ class GrammarStore {
 
   // compiler: null makes get() refuse every spec.
   explicit GrammarStore(std::unique_ptr<GrammarCompiler> compiler, GrammarLimits limits = {});
-  ~GrammarStore();  // waits for what is being compiled; requests that wait are told `Unavailable`
+  ~GrammarStore();  // waits for the running compilation; requests that wait are told `Unavailable`
 
   // Calls `done` once: at once if the grammar is kept, else later on a thread of the store. `done`
   // must not block, nor call the store.

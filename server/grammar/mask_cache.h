@@ -10,13 +10,13 @@
 namespace tessera {
 
 // Masks that were computed before, by keys of any length (mask_key.h). It keeps those used last: a
-// full generation becomes the old one, and what is found in the old one moves to the new one.
+// full generation becomes the old one, and masks found in the old one move to the new one.
 // Thread-safe.
 class MaskCache {
  public:
   using Mask = std::shared_ptr<const std::vector<uint32_t>>;
 
-  // max_bytes: of masks, keys and what holds them.
+  // max_bytes: of masks, keys and their containers.
   explicit MaskCache(int64_t max_bytes) : generation_bytes_(max_bytes / 2) {}
 
   // Returns: null if it is not there.

@@ -459,7 +459,7 @@ class Checker {
   int nodes_ = 0;
   PatternSize patterns_;     // of those read
   int64_t added_bytes_ = 0;  // of properties that only `required` names
-  std::vector<std::pair<std::string, std::string>> references_;  // where, to what
+  std::vector<std::pair<std::string, std::string>> references_;  // place, target
   std::set<std::string> following_;  // targets that are being followed, or were
   std::set<std::string> ending_;     // those that reach a value
 };

@@ -80,7 +80,7 @@ DLTensor tensor_of(std::span<uint32_t> mask, int64_t& words) {
           .byte_offset = 0};
 }
 
-// A grammar, and what its constraints share.
+// A grammar, and the state that its constraints share.
 struct SharedGrammar {
   xgrammar::CompiledGrammar compiled;
   std::shared_ptr<MaskCache> masks;  // of all grammars

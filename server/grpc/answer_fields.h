@@ -33,14 +33,14 @@ class AnswerFields {
   // Adds a part of the echo that one message may have.
   void add_echo(v1::GenerateResponse& out);
 
-  // Adds a token and what became known by it. After ended(): nothing.
+  // Adds a token, and the text that became known by it. After ended(): nothing.
   void add(const SeenToken& token, v1::GenerateResponse& out);
 
   // True if the text has ended the sequence: by a stop string, or with the last call that it may
   // have. The engine is told.
   bool ended() const { return args_.generation.text.stopped() || complete_; }
 
-  // Adds what was held back, and the reason.
+  // Adds the text that was held back, and the reason.
   void finish(const Finish& finish, v1::GenerateResponse& out);
 
   int32_t tokens() const { return tokens_; }

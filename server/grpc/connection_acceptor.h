@@ -17,8 +17,8 @@ namespace tessera {
 // number, and stops for good when the process is once out of descriptors (1.51, tcp_server_posix).
 //
 // If there are too many connections, the one from which nothing has come for the longest time is
-// closed for the new one. A client that gets tokens is not silent: it reports what it has read, and
-// answers pings.
+// closed for the new one. A client that gets tokens is not silent: it reports the bytes it has
+// read, and answers pings.
 class ConnectionAcceptor {
  public:
   // Returns: an acceptor that holds the port, and accepts nothing yet.

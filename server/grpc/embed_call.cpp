@@ -70,7 +70,7 @@ absl::Status EmbedCall::begin(const v1::EmbedRequest& message) {
 // finishes the call.
 void EmbedCall::write_pending() {
   absl::Status status;
-  std::unique_ptr<EmbeddingRun> ended;  // its destructor cancels what still runs
+  std::unique_ptr<EmbeddingRun> ended;  // its destructor cancels inputs that still run
   {
     const std::lock_guard lock(mutex_);
     if (finished_ || run_ == nullptr) {

@@ -46,7 +46,7 @@ struct GrpcOptions {
 // gRPC front end: proto/tessera/v1/inference.proto, grpc.health.v1 and reflection.
 class GrpcListener {
  public:
-  // Returns: a listener that serves already. `service` and what `work` refers to must outlive the
+  // Returns: a listener that serves already. `service` and all targets of `work` must outlive the
   // listener. The service's engine must be stopped or idle before the listener is destroyed.
   // Errors: NotFound if the certificate or key cannot be read. Unavailable if the address is not
   // one of this machine, the port is taken, or certificate and key do not fit together.

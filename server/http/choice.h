@@ -84,7 +84,7 @@ class Choice {
   // True if the engine has ended the sequence and reported its usage, or if the sequence failed.
   bool settled() const { return kv.has_value() || !failure.ok(); }
   bool finished() const { return !text.finish_reason.empty() || !failure.ok(); }
-  // Returns: about how many bytes its next events are as JSON, with what is not printed yet.
+  // Returns: about how many bytes its next events are as JSON, with text that is not printed yet.
   std::size_t printed_bytes() const;
 
   // True if the echoed prompt or its log probabilities are not printed yet.

@@ -65,7 +65,7 @@ class CompletionAnswer final : public HttpAnswer {
     return stream_ ? held_bytes() : printed_bytes();
   }
 
-  // So is the first piece, if it repeats the prompt, and what repeats the stream's text.
+  // So is the first piece, if it repeats the prompt, and a piece that repeats the stream's text.
   std::size_t more_bytes() const override {
     const bool prompts = std::any_of(choices_.begin(), choices_.end(),
                                      [](const Choice& choice) { return choice.holds_prompt(); });

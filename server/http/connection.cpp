@@ -391,7 +391,7 @@ asio::awaitable<bool> HttpConnection::stream(const HttpRequest& request, HttpAns
   co_return !going;
 }
 
-// Answers what is not a whole request.
+// Refuses a request that was not received, if its client can get an answer.
 // Returns: false, the connection must be closed.
 asio::awaitable<bool> HttpConnection::refuse(Received why) {
   // A read of the body may still be going on, into memory that its room counts.

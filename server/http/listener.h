@@ -46,7 +46,7 @@ inline constexpr std::size_t kProbeConnections = 16;
 // destroyed at once. Requests sent before the close are still answered if that needs no waiting.
 class HttpListener {
  public:
-  // Returns: a listener that serves already. `handler` and what `work` refers to must outlive it.
+  // Returns: a listener that serves already. `handler` and all targets of `work` must outlive it.
   // Errors: InvalidArgument names the wrong address, certificate or key. Unavailable if the port is
   // taken.
   static absl::StatusOr<std::unique_ptr<HttpListener>> start(const HttpOptions& options,

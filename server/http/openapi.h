@@ -18,7 +18,7 @@ struct RouteBody {
 std::span<const RouteBody> route_bodies();
 
 // Returns: the OpenAPI 3.1 description of the HTTP API. Routes come from kRoutes (route_table.h).
-// Fields come from the parsers: each one reads its sample and records what it looks for
+// Fields come from the parsers: each one reads its sample and records the fields it looks for
 // (RecordedFields). A field is required if its parser names it in the error of the sample without
 // it.
 std::string print_openapi();

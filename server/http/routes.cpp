@@ -162,7 +162,7 @@ std::shared_ptr<const Caller> Routes::caller_of(const HttpRequest& head, Access 
                                 /*basic_too=*/access == Access::page || own_page);
 }
 
-// Without a key, what protects a server is that only its own machine reaches it. A web page in a
+// Without a key, a server is protected because only its own machine reaches it. A web page in a
 // browser there must not.
 absl::Status Routes::check_origin(const HttpRequest& head, Access access) const {
   const std::string_view host = head.header("host");

@@ -23,7 +23,7 @@ constexpr std::size_t printed_token_bytes(std::size_t top) {
 
 // Queue of one sequence's events, from the engine thread to the connection's thread. Of a whole
 // answer it holds all of them. Of a streamed one it holds as many as its room has bytes; then it
-// drops what comes, and its sequence is cancelled.
+// drops new tokens, and its sequence is cancelled.
 class TokenQueue final : public EventSink {
  public:
   struct Token {

@@ -42,7 +42,7 @@ class HttpTransport {
 
 std::unique_ptr<HttpTransport> make_plain_transport(boost::asio::ip::tcp::socket socket);
 
-// `context` is used in this call only: the OpenSSL object keeps what it needs.
+// `context` is used in this call only: the OpenSSL object keeps its own reference.
 std::unique_ptr<HttpTransport> make_tls_transport(boost::asio::ip::tcp::socket socket,
                                                   boost::asio::ssl::context& context);
 

@@ -14,8 +14,8 @@ struct CacheReport {
   const EngineOptions& options;  // of the engine
   const PrefixOutline& outline;
   std::vector<std::string> presets;  // that requests may name, the default first
-  // Blocks with this mark are listed (PrefixOutline::salt_mark), others only counted: what one
-  // tenant caches is not for another to see.
+  // Blocks with this mark are listed (PrefixOutline::salt_mark), others only counted: the blocks of
+  // one tenant are hidden from another.
   uint64_t salt_mark = 0;
 };
 

@@ -12,7 +12,7 @@ namespace tessera {
 inline constexpr std::string_view kGrammarMembers[] = {"response_format", "structured_outputs",
                                                        "guided_json", "json_schema"};
 
-// Reads what a text must match: OpenAI's response_format, vLLM's structured_outputs and guided_*,
+// Reads constraints of a text: OpenAI's response_format, vLLM's structured_outputs and guided_*,
 // llama-server's json_schema and grammar.
 // Returns: nothing if the body asks for none; errors are in `fields`.
 std::optional<GrammarSpec> read_grammar(BodyFields& fields, const nlohmann::ordered_json& ordered);

@@ -16,8 +16,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 using Event = Json::parse_event_t;
 
-// Decides which members the library keeps, and stops what would take it long: its time grows with
-// the square of an object's keys, and of a list's objects.
+// Decides which members the library keeps, and stops input that would take it long: its time grows
+// with the square of an object's keys, and of a list's objects.
 class MemberFilter {
  public:
   explicit MemberFilter(std::span<const std::string_view> names) : names_(names) {}

@@ -7,8 +7,8 @@
 
 namespace tessera {
 
-// While one exists, the BodyFields of its thread record in it which fields a parser reads, and of
-// what type. So the description of the API comes from the code that parses (openapi.h).
+// While one exists, the BodyFields of its thread record in it the fields that a parser reads, and
+// their types. So the description of the API comes from the code that parses (openapi.h).
 class RecordedFields {
  public:
   RecordedFields();

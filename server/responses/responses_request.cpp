@@ -78,7 +78,7 @@ void read_function_choice(BodyFields& fields, ToolUse& use) {
   }
 }
 
-// Reads text.format: what the answer must match.
+// Reads text.format: the constraint of the answer.
 void read_format(BodyFields& inner, const Ordered& ordered, GenerateRequest& out) {
   const json* format = inner.find("format");
   if (format == nullptr) {

@@ -26,7 +26,7 @@ function(array_of file name out)
   set(${out} "constexpr char ${name}[] = {${bytes}};\n" PARENT_SCOPE)
 endfunction()
 
-# A browser hashes what stands between the tags, so nothing may be added there.
+# A browser hashes the text between the tags, so nothing may be added there.
 file(READ ${SOURCES}/page.html page)
 file(READ chat.css style)
 file(READ chat.js script)

@@ -32,7 +32,7 @@ def helm(*arguments, values=None):
 
 @functools.lru_cache(maxsize=64)
 def template(given, *arguments):
-    """Returns what `helm template` prints for values in JSON. Many tests look at the same objects."""
+    """Returns the objects of `helm template` for values in JSON. Many tests look at the same objects."""
     done = helm("template", "release", str(CHART), "--namespace", "space", *arguments,
                 values=json.loads(given))
     assert done.returncode == 0, done.stderr
@@ -40,7 +40,7 @@ def template(given, *arguments):
 
 
 def render_text(values=None, *arguments):
-    """Returns what `helm template` prints for these values, a mapping."""
+    """Returns the objects of `helm template` for these values, a mapping."""
     return template(json.dumps(values or {}), *arguments)
 
 

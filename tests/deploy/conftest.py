@@ -1,4 +1,4 @@
-"""What several files of tests share."""
+"""Fixtures that several files of tests share."""
 
 import subprocess
 

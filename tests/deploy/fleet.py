@@ -22,7 +22,7 @@ PATIENCE = 60  # seconds; the awaited events take a moment
 
 
 def eventually(condition, what):
-    """Returns what `condition` returns as soon as that is true."""
+    """Returns the value of `condition` as soon as it is true."""
     end = time.monotonic() + PATIENCE
     while time.monotonic() < end:
         with contextlib.suppress(OSError):
@@ -96,12 +96,12 @@ class Repeated:
             self._failure = error
 
     def check(self):
-        """Raises what a call has raised: the thread has ended then."""
+        """Raises a call's exception again: the thread has ended then."""
         if self._failure is not None:
             raise self._failure
 
     def end(self):
-        """Waits for the last call. Raises what a call has raised."""
+        """Waits for the last call. Raises a call's exception again."""
         self._ends.set()
         self._thread.join()
         self.check()

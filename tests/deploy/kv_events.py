@@ -22,7 +22,7 @@ class Subscriber:
 
     @property
     def blocks(self):
-        """Raises what the reader has raised, so that no test waits for events that nothing reads."""
+        """Raises the reader's exception again, so that no test waits for events that nothing reads."""
         self._reader.check()
         return self._blocks
 

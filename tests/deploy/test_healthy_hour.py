@@ -1,4 +1,4 @@
-"""The alerts on what two replicas under load tell Prometheus: none fires in an hour.
+"""The alerts on the metrics of two replicas under load: none fires in an hour.
 
 The test records some minutes, and repeats their growth until there is a day and an hour, because an alert compares
 with yesterday. TESSERA_RECORD_SECONDS=3600 records a whole hour."""

@@ -1,7 +1,7 @@
 """The endpoint picker's scores from the metrics and KV events of real replicas, under a production trace.
 
 eval/probes/routing/simulate.py predicts the share of prompt tokens that each way of choosing finds. Here the same
-choices are made for servers with the shipped model; the picker reads what llm-d's reads: /metrics, and KV events."""
+choices are made for servers with the shipped model; the picker reads the same as llm-d's: /metrics, and KV events."""
 
 import concurrent.futures
 import contextlib

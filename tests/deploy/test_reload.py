@@ -49,7 +49,7 @@ def certificate(name, folder):
 
 
 def served_certificate(port):
-    """Returns what a new connection is shown."""
+    """Returns the certificate that a new connection gets."""
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     with socket.create_connection(("127.0.0.1", port), timeout=10) as plain, context.wrap_socket(plain) as tls:

@@ -45,7 +45,7 @@ def taken(line):
     """Returns whether the collector of the manual passes this line on to its connector."""
     *_, step = COLLECTOR["receivers"]["filelog"]["operators"]
     beginning = re.fullmatch(r'not \(body startsWith "(.*)"\)', step["expr"])[1].replace('\\"', '"')
-    assert step["type"] == "filter"  # drops what matches
+    assert step["type"] == "filter"  # drops matches
     return line.startswith(beginning)
 
 

@@ -42,7 +42,7 @@ class Machine:
         return listed and self.run("systemctl", "is-system-running", check=False).strip() in ("running", "degraded")
 
     def run(self, *words, check=True):
-        """Runs a command inside. Returns what it prints."""
+        """Runs a command inside. Returns its output."""
         done = subprocess.run(["nsenter", "-t", self._first, "-m", "-p", *words], text=True, capture_output=True,
                               check=False)
         assert not check or done.returncode == 0, done.stdout + done.stderr + self.log()
@@ -91,7 +91,7 @@ def machine(release, tmp_path_factory):
 
 @pytest.fixture
 def settings(machine):
-    """The file of settings. What a test writes is undone."""
+    """The file of settings. A test's changes are undone."""
     file = machine.folder / "etc/tessera/tessera.yaml"
     before = file.read_text()
     yield file
@@ -104,7 +104,7 @@ def healthy(url):
 
 
 def edit(machine, text):
-    """Does what `systemctl edit tessera` does with this text."""
+    """Adds this text as `systemctl edit tessera` does."""
     folder = machine.folder / "etc/systemd/system/tessera.service.d"
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "override.conf").write_text(text)

@@ -1,4 +1,4 @@
-// The KV cache of a device that takes what is free (--kv-memory 0).
+// The KV cache of a device that takes all free memory (--kv-memory 0).
 
 #include "engine/device_budget.h"
 

@@ -257,7 +257,7 @@ TEST(EmulatedDeviceRefuses, WeightsAndHeadDimensionsWithoutKernels) {
 // Text must not depend on scheduling, as on the CPU.
 TEST_P(EmulatedDevice, GivesTheSameTextAloneAndInABatch) {
   if (GetParam().shares) {
-    GTEST_SKIP() << "who finds what another stored depends on who came first";
+    GTEST_SKIP() << "prefix hits depend on the order of the requests";
   }
   EXPECT_EQ(serve(cuda_backend(), {}, 4).texts, serve(cuda_backend(), {}, 1).texts);
 }

@@ -217,7 +217,7 @@ void FakeModel::read_back(const SequenceSpan& span, const KvPagesView& pages) {
       if (static_cast<int32_t>(stored.token) != tokens_[static_cast<size_t>(position)] ||
           stored.position != static_cast<float>(position) ||
           stored.head != static_cast<float>(head)) {
-        return report("a page does not hold what was stored");
+        return report("a page does not hold the stored values");
       }
     }
   }

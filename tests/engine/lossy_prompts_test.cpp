@@ -218,7 +218,7 @@ TEST_F(LossyPrompts, ThatArePinnedAreInsertedAtOnce) {
   request.cache.pin = true;
   ask(*engine, request);
   EXPECT_EQ(engine->stats().cache.pinned_blocks, 500 / block);
-  EXPECT_EQ(engine->stats().cache.blocks, 500 / block) << "what is generated never enters";
+  EXPECT_EQ(engine->stats().cache.blocks, 500 / block) << "generated tokens never enter";
   EXPECT_GT(ask(*engine, request_of(prompt_of(500, 1))).cached_tokens, 0);
 }
 
@@ -299,7 +299,7 @@ TEST_F(LossyPrompts, GetWhatTheyAloneUseHandedOverBeforeAnyoneIsPreempted) {
     EXPECT_EQ(free.stats.cache.handed_over_blocks, 0);
     EXPECT_GT(squeezed.stats.cache.handed_over_blocks, 0);
     EXPECT_EQ(squeezed.preempted_before, 0);
-    EXPECT_EQ(squeezed.stats.preemptions, 0) << "what was compressed is room enough";
+    EXPECT_EQ(squeezed.stats.preemptions, 0) << "compression frees enough pages";
     EXPECT_GT(squeezed.usage.low + squeezed.usage.dropped, free.usage.low + free.usage.dropped);
     EXPECT_LT(squeezed.usage.bytes, free.usage.bytes);
     EXPECT_EQ(squeezed.bystander, free.bystander);
@@ -354,7 +354,7 @@ void LossyPrompts::keep_accounts() {
       ASSERT_EQ(sink->finish()->reason, FinishReason::length);
       ASSERT_EQ(sink->events_after_finish(), 0);
     }
-    ASSERT_EQ(engine->stats().pages_free, total) << "what the cache keeps counts as free";
+    ASSERT_EQ(engine->stats().pages_free, total) << "pages of the prefix cache count as free";
   }
   preemptions_ = engine->stats().preemptions;
   const PrefixCacheStats cache = engine->stats().cache;

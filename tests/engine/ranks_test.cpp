@@ -256,7 +256,7 @@ TEST_F(EngineOnRanks, TextsAreThoseOfTheWholeModel) {
       const EngineStats stats = (*engine)->stats();
       EXPECT_GT(stats.preemptions, 0);
       EXPECT_GT(stats.cache_hit_tokens, 0);
-      EXPECT_EQ(stats.pages_free, stats.pages_total) << "what the cache keeps counts as free";
+      EXPECT_EQ(stats.pages_free, stats.pages_total) << "pages of the prefix cache count as free";
       EXPECT_EQ(stats.pages_total, whole->stats().pages_total);
       EXPECT_EQ(stats.cache.demoted_blocks > 0, !mix.ladder.empty());
       EXPECT_EQ(stats.kv_dropped_tokens > 0, mix.kv.size() > 1);

@@ -83,7 +83,7 @@ TEST(Scheduler, TakesPagesFromTheWorstRankedForADecode) {
       plan({8, 8}, {decoding(1, 64), decoding(2, 10), decoding(3, 100)}, budget(0));
   EXPECT_THAT(step.preempted, ElementsAre(2));
   EXPECT_THAT(step.counts, ElementsAre(1, 1, 0));
-  EXPECT_THAT(step.admitted, IsEmpty()) << "what a step preempts it does not take back";
+  EXPECT_THAT(step.admitted, IsEmpty()) << "a step does not admit the sequence that it preempts";
 }
 
 TEST(Scheduler, PreemptsTheWorstPriorityBeforeTheLatestArrival) {
@@ -256,7 +256,7 @@ TEST(SchedulerOfSamples, ForksWholeGroupsWhereTheOpenOneHasClosed) {
       {100, 8}, {sample(running(1, 200, 199), 150), sample(waiting(1, 151), 150)}, budget(100));
   ASSERT_EQ(step.forks.size(), 1);
   EXPECT_EQ(step.forks[0].tokens, 128);
-  EXPECT_THAT(step.counts, ElementsAre(1, 22)) << "to the end of what they share";
+  EXPECT_THAT(step.counts, ElementsAre(1, 22)) << "to the end of the shared prefix";
   const StepPlan open = plan(
       {100, 8}, {sample(running(1, 170, 169), 150), sample(waiting(1, 151), 150)}, budget(100));
   EXPECT_EQ(open.forks[0].tokens, 150);

@@ -56,7 +56,7 @@ TEST_F(Sections, HaveHeadsThatKeepDifferentNumbersOfPages) {
   }
 }
 
-// Without another policy that needs scores, a slot has scores of one section, whatever the context.
+// Without another policy that needs scores, a slot has scores of one section, for any context.
 TEST_F(Sections, NeedScoresOfOneSectionAlone) {
   const KvPreset preset = short_sections(kSection);
   KvPreset of_all_tokens{"all", preset.policy};

@@ -308,7 +308,7 @@ class Simulation {
       traffic_.remember(client.request.prompt, tokens);
     }
     ASSERT_EQ(finish.reason, alone.reason);
-    ASSERT_EQ(tokens, alone.tokens) << "the text does not depend on what else runs";
+    ASSERT_EQ(tokens, alone.tokens) << "the text does not depend on other sequences";
   }
 
   // Each position is reported once, in order: all of a finished request, else a prefix of them.

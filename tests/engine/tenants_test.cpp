@@ -129,7 +129,7 @@ TEST(Tenants, DoNotSaveUpTimeThatTheyDidNotUse) {
   const int64_t before = load.served(0);
   load.add({request_of_tenant(2, 1, 40, 20), 60});
   load.run(3000);
-  // The one that returns is ahead by its credit and by what runs in the slots.
+  // The one that returns is ahead by its credit and by its sequences in the slots.
   const int64_t lead = load.served(1) - (load.served(0) - before);
   EXPECT_LE(lead, 4 * kContext + 2 * 8 * 60);
   EXPECT_GT(load.served(0) - before, 0);

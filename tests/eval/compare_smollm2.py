@@ -4,8 +4,8 @@
     compare_smollm2.py TESSERA_COMPARE
 
 The file is that of the quick start (deploy/smollm2.sh), or $TESSERA_SMOLLM2. Without it: exit status 77.
-Its weights are blocks of 32 inputs (Q4_1, the embedding Q8_0). They are served as they are: cpu:stored, which is
-also what cpu:int4 finds in the file.
+Its weights are blocks of 32 inputs (Q4_1, the embedding Q8_0). They are served as they are: cpu:stored, which
+cpu:int4 also chooses for this file.
 """
 
 import os

@@ -173,7 +173,7 @@ TEST(Evaluation, RunsTheReferenceAgainForWhomItIsMissing) {
   ASSERT_TRUE(evaluate(task, pair.subjects, {}, *journal).ok());
   EXPECT_EQ(pair.at(0).kept, 1);
   EXPECT_EQ(pair.at(1).compared, 1);
-  EXPECT_THAT(pair.at(1).forced, ElementsAre(7, 8)) << "what the reference wrote";
+  EXPECT_THAT(pair.at(1).forced, ElementsAre(7, 8)) << "the reference's tokens";
 }
 
 }  // namespace

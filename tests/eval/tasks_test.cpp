@@ -77,7 +77,7 @@ TEST(HeldOutText, IsStoriesOfOneLineEach) {
 
 TEST_F(Tasks, SplitsIdsWhereTheContextEnds) {
   const SplitIds ids = encode_split(*tokenizer_, "The key is ", "48213.");
-  EXPECT_EQ(text_of(ids.continuation), " 48213.") << "the space goes with what follows";
+  EXPECT_EQ(text_of(ids.continuation), " 48213.") << "the space goes with the number";
   std::vector<int32_t> whole = ids.prompt;
   whole.insert(whole.end(), ids.continuation.begin(), ids.continuation.end());
   EXPECT_EQ(whole, encode_text(*tokenizer_, "The key is 48213."));
@@ -178,7 +178,7 @@ TEST_F(Tasks, CopyFromAnExampleOfTheSameKind) {
     EXPECT_THAT(answer, EndsWith("\n"));
     const std::string context = prompt(item);
     const std::string list = answer.substr(0, answer.size() - 1);
-    EXPECT_THAT(context, HasSubstr(":" + list + "\n")) << "what is to be copied";
+    EXPECT_THAT(context, HasSubstr(":" + list + "\n")) << "the text to copy";
     EXPECT_THAT(context, EndsWith(":"));
     EXPECT_LE(item.trials[0].tokens(), 192u);
   }

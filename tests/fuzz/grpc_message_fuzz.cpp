@@ -1,5 +1,5 @@
-// Input: the bytes of a gRPC message, read as each request that has a parser of its own. What is
-// accepted is within the limits of both front ends.
+// Input: the bytes of a gRPC message, read as each request that has a parser of its own. An
+// accepted request is within the limits of both front ends.
 #include <google/protobuf/stubs/logging.h>
 
 #include "kernels/check.h"

@@ -16,7 +16,7 @@ namespace {
 
 namespace asio = boost::asio;
 
-// A client's bytes in pieces, and what it gets.
+// A client's bytes in pieces, and the answer.
 class FuzzTransport final : public HttpTransport {
  public:
   FuzzTransport(std::string_view bytes, size_t at_a_time, std::string& written)

@@ -21,7 +21,7 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string printed = print_yaml(settings);
   if (!is_valid_utf8(printed)) return 0;  // YAML is UTF-8
   Settings again;
-  TESSERA_CHECK(apply_yaml(printed, "printed", again).ok(), "what was printed is not accepted");
-  TESSERA_CHECK(print_yaml(again) == printed, "what was printed gives other settings");
+  TESSERA_CHECK(apply_yaml(printed, "printed", again).ok(), "printed settings are not accepted");
+  TESSERA_CHECK(print_yaml(again) == printed, "printed settings give other settings");
   return 0;
 }

@@ -367,7 +367,7 @@ class AttentionSequences {
     }
   }
 
-  // Does what kv_store does with tokens [first, first + count) of a sequence. `dense` receives all
+  // Does the work of kv_store for tokens [first, first + count) of a sequence. `dense` receives all
   // groups but the last.
   void put_chunk(KvRows& rows, size_t sequence, int32_t first, int32_t count,
                  std::byte* dense) const {

@@ -233,7 +233,7 @@ TEST_F(PrefixBlocksTest, AbortWhereAPageWouldBeWrittenThatOthersRead) {
   EXPECT_DEATH(attach(0, {{0, 0}}), "the slot holds pages");
 }
 
-// Random operations, with what they should have led to in a few maps.
+// Random operations, with the expected state in a few maps.
 class RandomPrefixBlocks : public PrefixBlocksTest {
  protected:
   static constexpr int32_t kSlots = 6;

@@ -21,7 +21,7 @@ struct CodedToken {
   float scale = 0;
   float zero = 0;
   std::vector<int32_t> codes;
-  std::vector<int32_t> multipliers;  // of the scale: the codes, or what a codebook has for them
+  std::vector<int32_t> multipliers;  // of the scale: the codes, or their values in a codebook
 
   double decoded(size_t channel) const {
     return double{zero} + double{scale} * multipliers[channel];

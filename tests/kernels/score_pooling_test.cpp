@@ -128,7 +128,7 @@ class CrushOracle {
   const KvPolicy& policy_;
   int32_t tokens_;
   std::set<int32_t> own_;
-  std::set<int32_t> kept_;  // whatever the scores are
+  std::set<int32_t> kept_;  // with any scores
 };
 
 TEST(KvCompress, PoolsThePromptsScoresOverNeighbours) {

@@ -26,7 +26,7 @@ std::string print(const AnswerPart& answer) {
   return text;
 }
 
-// Joins what comes in parts. Each call begins once, with an id.
+// Joins the parts of an answer. Each call begins once, with an id.
 void append(AnswerPart& all, const AnswerPart& part) {
   all.reasoning += part.reasoning;
   all.content += part.content;

@@ -83,7 +83,7 @@ TEST(OpenApi, HasEachRouteAndABodyForEachThatTakesOne) {
   EXPECT_EQ(operations, std::size(kRoutes));
 }
 
-// The parser is the oracle: it refuses what the schema excludes, and names that field.
+// The parser is the oracle: it refuses values that the schema excludes, and names that field.
 TEST(OpenApi, SaysOfFieldsWhatTheirParsersSay) {
   const json description = openapi();
   int compared = 0;

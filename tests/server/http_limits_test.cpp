@@ -166,7 +166,7 @@ TEST_F(HttpLimits, AShortAnswerDoesNotWaitForLongTexts) {
   fake.pool.submit("", 1 << 20, [released = release.get_future().share()] { released.wait(); });
   HttpClient client(port());
   EXPECT_EQ(client.post("/v1/completions", R"({"prompt":"a","max_tokens":50000})").status, 200)
-      << "by its own length, not by what it might have become";
+      << "by its own length, not by its limit";
   release.set_value();
 }
 

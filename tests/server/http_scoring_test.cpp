@@ -145,7 +145,7 @@ TEST_F(HttpScoring, AnswersTheLikeliestOfTheBest) {
   EXPECT_EQ(body.at("choices").at(0).at("index"), 0);
   EXPECT_TRUE(body.at("choices").at(0).at("logprobs").is_null());
   EXPECT_EQ(body.at("choices").at(1).at("text"), "x");
-  EXPECT_EQ(body.at("usage").at("completion_tokens"), 3) << "what was generated counts";
+  EXPECT_EQ(body.at("usage").at("completion_tokens"), 3) << "generated tokens count";
 }
 
 }  // namespace

@@ -219,7 +219,7 @@ tenants:
                 .status,
             200);
   fake.engine->emit(0, "y");
-  EXPECT_TRUE(client.read_until("\"y\"")) << "what runs goes on";
+  EXPECT_TRUE(client.read_until("\"y\"")) << "running requests go on";
   fake.engine->finish(0, FinishReason::stop);
   EXPECT_TRUE(client.read_until("[DONE]"));
 }

@@ -329,7 +329,7 @@ TEST_F(Http, ABrowserIsAskedForAKeyAtThePageAndShowsItWithThePagesRequests) {
   for (const char* elsewhere : {"cross-site", "same-site"}) {
     const std::string site = "Sec-Fetch-Site: " + std::string(elsewhere) + "\r\n";
     EXPECT_EQ(client.post("/v1/completions", ask, right + site).status, 401)
-        << "a page from elsewhere uses what the browser remembers";
+        << "a page from elsewhere uses the browser's stored key";
     EXPECT_EQ(client.post("/v1/completions", ask, "Authorization: Bearer secret\r\n" + site).status,
               200)
         << "it has a key of its own";

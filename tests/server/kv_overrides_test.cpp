@@ -90,7 +90,7 @@ TEST(KvOverrides, HasEveryFieldOnTheWireOfGrpcToo) {
     EXPECT_EQ(usage.policy(), preset.name);
     KvOverrides overrides = parse_kv_options(usage.options());
     overrides.preset = std::string(preset.name);
-    EXPECT_EQ(resolved(overrides), preset) << "what is told can be asked for";
+    EXPECT_EQ(resolved(overrides), preset) << "the described policy can be requested";
   }
 }
 

@@ -46,7 +46,7 @@ TEST(CompletionRequest, KeepsThePropertiesOfASchemaInTheirOrder) {
             R"({"properties":{"z":{"type":"null"},"a":{"type":"null"}},"type":"object"})");
 }
 
-// The time to parse what is not a text is bounded. A prompt may be as long as a body.
+// The time to parse a value that is not a text is bounded. A prompt may be as long as a body.
 TEST(CompletionRequest, RefusesALongMemberBeforeItIsParsedUnlessItHoldsText) {
   const std::string text(kMaxOtherMember, 'x');
   for (const std::string& fields :

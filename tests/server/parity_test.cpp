@@ -19,7 +19,7 @@ namespace {
 
 using nlohmann::json;
 
-// One request in both forms, and what the fake model writes.
+// One request in both forms, and the fake model's text.
 struct Case {
   const char* name;
   bool chat;

@@ -222,8 +222,8 @@ TEST(SchemaSuite, IsFollowedOrItsKeywordsAreRefused) {
   EXPECT_GE(counts.rejected, 150);
 }
 
-// In the standard a format is an annotation. The grammar of a format is its notation. What it does
-// not know stands in docs/api-http.md: days of months, minutes with a 60th second, labels that are
+// In the standard a format is an annotation. The grammar of a format is its notation. Rules it does
+// not know stand in docs/api-http.md: days of months, minutes with a 60th second, labels that are
 // too long, leading zeros.
 bool may_be_wider(std::string_view format) {
   constexpr std::string_view kWider[] = {"date", "date-time", "time", "hostname", "ipv4"};

@@ -163,7 +163,7 @@ TEST(RateMeter, LimitsRequestsAndSaysWhenToTryAgain) {
   RateMeter meter;
   RateMeter::Time now{seconds(1000)};
   for (int i = 0; i < 10; ++i) {
-    EXPECT_TRUE(meter.admit(limits, 5, now).ok()) << "what ten seconds bring";
+    EXPECT_TRUE(meter.admit(limits, 5, now).ok()) << "the allowance of ten seconds";
   }
   const absl::Status refused = meter.admit(limits, 5, now);
   EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);

@@ -212,7 +212,7 @@ void expect_words_allowed_as_bytes(const TokenGrammar& grammar, const TokenGramm
   }
 }
 
-// A mask looks up what most tokens do. It must say what each byte of a token says.
+// A mask looks up the verdict on most tokens. It must agree with each byte of a token.
 TEST_F(Xgrammar, AllowsTheTokensWhoseBytesItAllows) {
   GrammarVocabulary words = vocabulary();
   words.bytes.insert(words.bytes.end(), std::begin(kWords), std::end(kWords));
@@ -268,7 +268,7 @@ Walk walk(const TokenGrammar& grammar, int64_t vocab, uint32_t seed, int steps) 
   return walked;
 }
 
-// Masks that were computed before are kept for states that agree in what a mask depends on.
+// Masks that were computed before are kept for states that agree in all inputs of a mask.
 TEST_F(Xgrammar, KeepsMasksOfEqualStatesAlone) {
   GrammarVocabulary words = vocabulary();
   words.bytes.insert(words.bytes.end(), std::begin(kWords), std::end(kWords));
@@ -334,7 +334,7 @@ TEST_F(Xgrammar, AllowsNothingAfterATokenThatMayNotCome) {
   EXPECT_THAT(mask, testing::Each(0u));
 }
 
-// The library warns of what it ignores; this server does not promise what is not enforced.
+// The library warns of parts it ignores; this server does not promise more than it enforces.
 TEST_F(Xgrammar, RefusesWhatTheLibraryWouldIgnore) {
   for (const char* const schema :
        {R"({"type":"number","multipleOf":0.5})",
@@ -372,7 +372,7 @@ TEST_F(Xgrammar, RefusesAnAmbiguousGrammarBeforeItIsCompiledForAllTokens) {
 }
 
 // The library takes a hundred times as long for this schema. It leaves the library by an exception,
-// and the compiler serves what comes next.
+// and the compiler serves the next request.
 TEST_F(Xgrammar, GivesUpWhatTakesTooLong) {
   nlohmann::ordered_json schema = {{"type", "object"}};
   for (int i = 0; i < 500; ++i) {

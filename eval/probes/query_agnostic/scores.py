@@ -13,7 +13,7 @@ FUTURE = 512  # next positions over which Expected Attention averages RoPE (its 
 
 
 class Attention:
-    """What one prefill shows: sums of attention for the window scorers, moments of the queries."""
+    """The results of one prefill: sums of attention for the window scorers, moments of the queries."""
 
     def __init__(self, model, ids, borders):
         shape = (model.layers, model.kv_heads, len(ids))

@@ -1,4 +1,4 @@
-"""Which tokens a budget keeps, and what a quantised cache returns."""
+"""The tokens that a budget keeps, and the values of a quantised cache."""
 
 import numpy as np
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Simulates a fleet under a production trace: what each way of choosing a replica finds in the prefix caches.
+"""Simulates a fleet under a production trace: the prefix cache hits of each way of choosing a replica.
 
     simulate.py TRACE.jsonl.xz [--replicas 4 16] [--load 0.5 0.8] [--seeds 3]
 
@@ -141,7 +141,7 @@ class PrefixHash:
 
 
 class Picker:
-    """llm-d's scores: the share of the prompt that is found (guessed by what was sent there), a short queue, and free
+    """llm-d's scores: the share of the prompt that is found (guessed by the requests sent there), a short queue, and free
     KV cache. Equal scores are decided by chance."""
 
     def __init__(self, fleet, seed, weights=WEIGHTS, precise=False):

@@ -32,7 +32,7 @@ class RowScores {
 
   int32_t heads() const { return heads_; }
   // Returns: the logarithm of the number by which a query head divides its exponentials. It is the
-  // softmax denominator that attention left, times what the scorer divides attention by.
+  // softmax denominator that attention left, times the scorer's divisor of attention.
   // position: of a query of the step. head: in [0, heads()).
   float log_divisor(int32_t position, int32_t head) const {
     const int64_t row = span_.first_row + position - span_.context;

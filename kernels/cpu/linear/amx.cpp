@@ -21,7 +21,7 @@ constexpr TileKernels kFloatTiles{V * Simd512::kLanes, kMax,
                                   TileTable<FloatTiles<V, kIsTall>, kMax>::kByRows, begin_tiles,
                                   release_tiles};
 
-// With fewer inputs, what a tile does once costs more than its products save.
+// With fewer inputs, the fixed work of a tile costs more than its products save.
 constexpr int64_t kLeastInputs = 1024;
 
 template <WeightFormat kFormat>

@@ -83,7 +83,7 @@ struct BlockProduct {
     return block;
   }
 
-  // Sums of a block, and what scales them.
+  // Sums of a block, and their scales.
   struct Sums {
     const std::byte* sums;     // [kParts][16][16]
     const std::byte* numbers;  // behind the codes of the first row; null: there is no block

@@ -138,7 +138,7 @@ struct BlockTile {
   static constexpr int kRowBytes = kRowCodes + 8;
   // Wide tiles of more than two rows compute so long that weights must be fetched earlier.
   static constexpr int kFetchFurther = R > 2 ? 4096 : 0;
-  // Integer sums, totals, and what a line needs.
+  // Integer sums, totals, and the registers of a line.
   static constexpr bool kInRegisters = 2 * R * V + 8 <= Simd::kRegisters;
 
   Ints sums[R][V];
@@ -264,7 +264,7 @@ struct BlockTile {
     }
   }
 
-  // Prefetches what scales and high bits add to a block's lines of codes.
+  // Prefetches the scales and high bits that follow a block's lines of codes.
   TESSERA_INLINE void fetch_scales() {
     if constexpr (kIsTall) {
       Simd::prefetch(fetch.ahead - kBytesPerLine);

@@ -19,7 +19,7 @@ constexpr int32_t kThreads = kWarpsOfBlock * kWarp;
 template <int kProducts, class Rows>
 inline constexpr int kBlocks = kProducts == 1 ? Rows::kBlocks : 3;
 
-// Shared memory of a multiprocessor of Hopper, and what each block takes of it besides its own.
+// Shared memory of a multiprocessor of Hopper, and the part that each block takes besides its own.
 inline constexpr int32_t kMultiprocessorBytes = 228 * 1024;
 inline constexpr int32_t kReservedBytes = 1024;
 
@@ -30,7 +30,7 @@ TESSERA_DEVICE int32_t own_pair(const Warp& warp, int32_t product) {
 }
 
 // Merges the next slice or split of each pair of a warp. `before`: partial softmaxes before it.
-// to(pair): their values. next(product): what is merged. values(pair, channel, of_slice): its
+// to(pair): their values. next(product): the sums to merge. values(pair, channel, of_slice): its
 // values. Each lane reads and writes its own channels.
 // Requires: all lanes call it.
 template <class Warp, class To, class Next, class Values>

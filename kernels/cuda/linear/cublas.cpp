@@ -216,7 +216,7 @@ class Library {
     const void* weight;
     const void* in;
     float* out;
-    float kept;            // factor of what `out` holds before; 0: it is not read
+    float kept;            // factor of the old values of `out`; 0: they are not read
     std::byte* workspace;  // kWorkspaceBytes bytes
   };
 

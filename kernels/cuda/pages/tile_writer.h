@@ -6,7 +6,7 @@ namespace tessera::cuda {
 
 // Writes a tile of codes or of a sparse format, by one block of kTileWarps warps. Each warp first
 // decodes its own tokens of the tile (tokens warp, warp + kTileWarps, ...) into shared memory, from
-// which they are written. So the code that writes a format is there once, whatever is read.
+// which they are written. So the code that writes a format is there once, for every source.
 
 inline constexpr int32_t kTileWarps = 4;
 inline constexpr int32_t kTileThreads = kTileWarps * simt::kWarp;

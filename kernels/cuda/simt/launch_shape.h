@@ -11,7 +11,7 @@ inline constexpr int32_t kMaxCluster = 8;
 
 struct LaunchShape {
   int32_t grid_x = 1;  // no block is launched if one of these is 0
-  int32_t grid_y = 1;  // at most 65535; so what grows with the number of sequences is grid_x
+  int32_t grid_y = 1;  // at most 65535; so grid_x takes a number of sequences
   int32_t threads = kWarp;
   int32_t shared_bytes = 0;
   // Blocks of a cluster, consecutive in y; grid_y is a multiple of it. At most

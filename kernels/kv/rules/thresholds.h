@@ -8,8 +8,7 @@ namespace tessera {
 // LeanKV, section 4. A fresh token stays high, goes low or is dropped by comparison with alpha / N.
 // N is the number of tokens; at the prompt's end that is the prompt's length. The paper's text
 // compares cumulative significance at the prompt, and single tokens in Algorithm 1, with the same
-// thresholds. Taken literally, that would drop nearly everything. alpha / N is what the paper's
-// code does.
+// thresholds. Taken literally, that would drop nearly everything. The paper's code has alpha / N.
 //
 // Algorithm 1 follows. For each token that went high (low), the least significant old token of that
 // tier is demoted or dropped, if it is below the thresholds. No victim is a candidate, so the order

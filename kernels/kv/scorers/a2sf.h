@@ -4,7 +4,7 @@
 
 namespace tessera {
 
-// Sum of a over the scored queries, in which each later scored query multiplies what came before by
+// Sum of a over the scored queries, in which each later scored query multiplies the earlier sum by
 // the forgetting factor KvPolicy::score_decay; mean over the heads (A2SF, Jo and Shin 2024: A_n,k =
 // sum over q of decay^(n - q) S_q,k). The paper sums each head by itself.
 struct A2sfScorer : ScorerTraits {

@@ -86,7 +86,7 @@ Result tojson(const Value& input, const Arguments& arguments, Rendering& renderi
   return Value(std::move(text));
 }
 
-// The inverse of tojson. What it reads counts as text of a message.
+// The inverse of tojson. The values it reads count as text of a message.
 Result from_json(const Value& input, const Arguments&, Rendering& rendering) {
   if (input.text() == nullptr) return absl::InvalidArgumentError("from_json takes a string");
   TESSERA_RETURN_IF_ERROR(rendering.charge(input.text()->size() * 32));

@@ -12,7 +12,7 @@ namespace {
 
 using Result = absl::StatusOr<Value>;
 
-// An item, and by what it is compared: several values for attribute="a,b".
+// An item, and its values to compare: several values for attribute="a,b".
 struct Ranked {
   std::vector<Value> keys;
   Value item;

@@ -1,4 +1,4 @@
-// /props and /tokenizer_info: what clients of llama-server and of vLLM ask about the model.
+// /props and /tokenizer_info: the model's properties for clients of llama-server and of vLLM.
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>

@@ -32,7 +32,7 @@ const isPressed = (event, entry) => event.key.toLowerCase() === entry.key.toLowe
 
 function listed() {
   const fixed = [[["Enter"], "Send"], [["Shift", "Enter"], "Begin a line"],
-                 [["Esc"], "Stop the answer, or close what lies over the page"]];
+                 [["Esc"], "Stop the answer, or close the dialog"]];
   const names = { c: /Mac/.test(navigator.platform) ? "⌘" : "Ctrl", s: "Shift" };
   const all = [...fixed, ...kKeys.map((entry) => [[...[...entry.with].map((m) => names[m]), entry.key.toUpperCase()], entry.text])];
   return all.flatMap(([keys, text]) => [el("dt", {}, ...keys.flatMap((key) => [el("kbd", {}, key), " "])), el("dd", {}, text)]);

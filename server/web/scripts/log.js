@@ -109,6 +109,6 @@ export class Log {
 
 function welcome() {
   return el("div", { class: "welcome" }, el("h2", {}, "What is on your mind?"),
-    el("p", {}, "The chat stays in this browser. The panel on the right shows what the server's cache " +
-                "keeps of it, in how many bytes."));
+    el("p", {}, "The chat stays in this browser. The panel on the right shows how much of it the " +
+                "server's cache keeps, in how many bytes."));
 }

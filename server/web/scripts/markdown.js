@@ -5,7 +5,7 @@ import MarkdownIt from "markdown-it";
 import { patch } from "./dom.js";
 
 const parser = new MarkdownIt({ html: false, linkify: true, breaks: true });
-parser.linkify.set({ fuzzyLink: false, fuzzyEmail: false });  // only what says http:// itself
+parser.linkify.set({ fuzzyLink: false, fuzzyEmail: false });  // only texts with http://
 
 const kTags = new Set(["p", "ul", "ol", "li", "blockquote", "em", "strong", "s", "thead", "tbody",
                        "tr", "th", "td", "h1", "h2", "h3", "h4", "h5", "h6"]);

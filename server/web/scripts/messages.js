@@ -6,7 +6,7 @@ import { figuresText } from "./figures.js";
 
 const kNames = { user: "You", assistant: "Assistant", tool: "Tool" };
 
-// Splits off what a model writes between <think> and </think> at the start of its text, for servers
+// Splits off a model's text between <think> and </think> at the start of its text, for servers
 // that do not.
 export function splitReasoning(message) {
   const match = /^\s*<think>([\s\S]*?)(?:<\/think>\s*|$)/.exec(message.content);
@@ -45,7 +45,7 @@ function copyBySelection(text) {
   area.remove();
 }
 
-// One message. update() shows what has changed since the last call.
+// One message. update() shows the changes since the last call.
 export class MessageView {
   constructor(message, actions) {
     this.message = message;

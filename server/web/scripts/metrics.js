@@ -1,4 +1,4 @@
-// Prometheus text, and what two readings of it say about the time between them.
+// Prometheus text, and the rates between two readings of it.
 
 // Returns: a map of name to [{ labels: Map, value }].
 export function parseMetrics(text) {

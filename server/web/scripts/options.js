@@ -26,7 +26,7 @@ export const kSampling = [
   { name: "stop", label: "Stop texts", kind: "lines",
     help: "One a line. The answer ends before the first of them." },
   { name: "logit_bias", label: "Logit bias", kind: "json", shape: "object",
-    help: "Token ids and what is added to their logits, from -100 to 100, as in {\"50256\": -100}." },
+    help: "Token ids and the numbers added to their logits, from -100 to 100, as in {\"50256\": -100}." },
   { name: "ignore_eos", label: "Ignore the end token", kind: "switch",
     help: "Goes on until the maximum number of tokens." },
   { name: "deterministic", label: "Deterministic", kind: "switch",
@@ -59,7 +59,7 @@ export const kOptions = [...kSampling, ...kCache, ...kOutput];
 const kTexts = new Set(["lines", "json", "text", "preset"]);
 
 // Returns: the settings of `given` that the page knows, with values of their kind. Everything else
-// is left out, so that what a file brings cannot reach further.
+// is left out, so that a file's text cannot reach further.
 export function knownSettings(given) {
   const known = {};
   if (typeof given !== "object" || given === null) return known;
@@ -74,7 +74,7 @@ export function knownSettings(given) {
   return known;
 }
 
-// Returns: what is wrong with a value of the form, or "".
+// Returns: the error of a value of the form, or "".
 export function problemOf(option, value) {
   if (option.kind === "number") {
     if (!Number.isFinite(value)) return "must be a number";

@@ -134,7 +134,7 @@ export class Panel {
     this.ladder.replaceChildren(...parts.flatMap((part) => [part, " · "]).slice(0, -1), el("br"), ladder);
   }
 
-  // The turns of the open chat: how much of each prompt was found, and what it takes against f16.
+  // The turns of the open chat: how much of each prompt was found, and its memory beside that of f16.
   showChat() {
     if (!this.isOpen) return;
     const turns = this.app.conversation.path().filter(({ figures }) => figures?.prompt);

@@ -45,7 +45,7 @@ export class Run {
 
   stop() { this.#abort.abort(); }
 
-  // Answers what stands before the message. Never throws: errors become the message's.
+  // Answers the messages before the given one. Never throws: errors become the message's.
   async answer() {
     const path = this.conversation.path(this.message.parent);
     await this.#receive(() => api.chat(chatBody(this.conversation, path), this.#abort.signal));

@@ -1,4 +1,4 @@
-// The browser's own database of conversations. `headings` has what the list shows, so that listing
+// The browser's own database of conversations. `headings` has the fields of the list, so that listing
 // does not load the texts. Where the browser refuses a database (some private windows), they live
 // until the page is closed, and `persistent` says so.
 

@@ -26,7 +26,7 @@ export function toMarkdown(conversation) {
   return parts.join("\n\n") + "\n";
 }
 
-// A cell for spreadsheets. They compute what begins with = + - @ or a control character, so such a
+// A cell for spreadsheets. They compute texts that begin with = + - @ or a control character, so such a
 // text gets an apostrophe before it (OWASP, CSV injection).
 function cell(value) {
   if (typeof value === "number") return String(value);
@@ -121,7 +121,7 @@ function readConversation(given) {
            leaf, messages: read };
 }
 
-// Returns: the conversations of an exported file. Throws an Error that says what is wrong with it.
+// Returns: the conversations of an exported file. Throws an Error with the reason if it is invalid.
 export function fromJson(text) {
   if (text.length > kMaxBytes) throw new Error("the file is larger than 64 MiB");
   let file;

@@ -94,7 +94,7 @@ TEST_F(SmolLm2, TakesAsMuchMemoryAsItsFileAndATenthMoreWhileItLoads) {
   const auto config = read_model_config(smollm2());
   const auto checkpoint = Checkpoint::open(smollm2());
   ASSERT_TRUE(config.ok() && checkpoint.ok());
-  std::ofstream("/proc/self/clear_refs") << "5";  // the peak starts from what is resident now
+  std::ofstream("/proc/self/clear_refs") << "5";  // the peak starts from the resident memory now
   const double before = memory_of("VmRSS");
   int64_t loaded = 0;
   const auto weights =

@@ -7,7 +7,7 @@
 
 Integers, zero points and scales follow from number(), which the test computes too. Each method's own
 package packs or unpacks them: compressed-tensors packs, AutoGPTQ packs and dequantises, AutoAWQ
-dequantises what is packed here. transformers computes the logits in f32 from the dequantised weights.
+dequantises the packed weights. transformers computes the logits in f32 from the dequantised weights.
 """
 
 import importlib.util

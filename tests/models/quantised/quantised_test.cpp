@@ -40,7 +40,7 @@ class Quantised : public testing::Test {
  protected:
   void write(const QuantisedCheckpoint& checkpoint) { checkpoint.write(directory_.path()); }
 
-  // Loads what was written last.
+  // Loads the files written last.
   absl::StatusOr<Weights> load(std::optional<WeightFormat> format = {}, Shard shard = {},
                                int32_t threads = 1) {
     const auto config = read_model_config(directory_.path());

@@ -23,7 +23,7 @@ NOW = 1_700_000_000
 
 # Templates that differ with tools, and why.
 KNOWN = {
-    "llama-cpp-deepseek-r1.jinja": "prints what map returns, a generator, which jinja2 cannot print as JSON",
+    "llama-cpp-deepseek-r1.jinja": "prints the generator that map returns, which jinja2 cannot print as JSON",
     "meetkai-functionary-medium-v3.1.jinja": "adds to a text that `safe` made: jinja2 then escapes HTML",
 }
 
@@ -148,7 +148,7 @@ def expected(source, variables):
     """The prompt, or None and the error."""
     try:
         return compiled(source).render(**variables), None
-    except Exception as error:  # whatever the template does wrong
+    except Exception as error:  # any error of the template
         return None, f"{type(error).__name__}: {error}"
 
 

@@ -1,4 +1,4 @@
-// Chat templates with tools: the forms in which templates expect messages, and what is written for
+// Chat templates with tools: the forms in which templates expect messages, and the text written for
 // templates that print no tools. The templates have the constructs of the published ones.
 
 #include <gmock/gmock.h>
@@ -95,7 +95,7 @@ absl::StatusOr<std::string> render(const char* source, const Conversation& conve
   return text;
 }
 
-// Without the marks of what a client wrote.
+// Without the marks of a client's text.
 std::string plain(absl::StatusOr<std::string> text) {
   if (!text.ok()) return std::string(text.status().message());
   for (const std::string_view mark : {"«", "»"}) {

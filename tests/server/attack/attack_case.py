@@ -1,4 +1,4 @@
-"""What the attacks share: the server's program, their size, and how a server is started.
+"""Common parts of the attacks: the server's program, their size, and how a server is started.
 
 The program is the first argument of the command line, the seconds of attack_test.py the second.
 """

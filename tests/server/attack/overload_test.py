@@ -146,7 +146,7 @@ def p99(values):
 class Watch:
     """Asks for health over HTTP and gRPC, and reads the memory in use, until it is left.
 
-    Notes also how late it woke up itself: on a busy machine that is a part of what it measures.
+    Notes also how late it woke up itself: on a busy machine that is a part of its measurement.
     """
 
     def __init__(self, server):
@@ -177,7 +177,7 @@ class Watch:
 
 
 class Overload(unittest.TestCase):
-    """Ten times of what a server can take."""
+    """Ten times a server's capacity."""
 
     def test_admitted_requests_are_served_in_time_and_the_rest_is_refused(self):
         with serve("--queue-timeout", "1s") as server:

@@ -88,7 +88,7 @@ class Descriptors(unittest.TestCase):
         with serve(setup=close_them) as server:
             self.assertLess(server.health(), 2 * SLOWER)
             self.assertTrue(server.grpc_serves())
-            for number in (0, 1):  # else a connection gets them, and what is printed there
+            for number in (0, 1):  # else a connection gets them, and the text printed there
                 self.assertEqual(os.readlink(f"/proc/{server.process.pid}/fd/{number}"), "/dev/null")
 
 

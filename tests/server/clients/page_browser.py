@@ -140,7 +140,7 @@ class Page:
         return saved["name"], saved["text"]
 
     def errors(self):
-        """Returns: what the browser's console complains of, answers of 4xx apart."""
+        """Returns: the errors of the browser's console, without answers of 4xx."""
         return [entry["message"] for entry in self.driver.get_log("browser")
                 if entry["level"] == "SEVERE" and "Failed to load resource" not in entry["message"]]
 

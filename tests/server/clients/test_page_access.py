@@ -1,4 +1,4 @@
-"""The chat page for who has no mouse, sees little or hears it read."""
+"""The chat page for people without a mouse, with weak eyes or with a screen reader."""
 
 import pytest
 from selenium.webdriver.common.keys import Keys
@@ -10,7 +10,7 @@ pytestmark = pytest.mark.browser
 
 MARKDOWN = "# Head\n\nText `code` [link](https://example.org)\n\n> quote\n\n```py\nx\n```\n\n| a |\n|--|\n| b |"
 
-# The contrast of each text with what lies behind it, by WCAG 2.2, and of each unnamed control.
+# The contrast of each text with its background, by WCAG 2.2, and of each unnamed control.
 CONTRAST = """
 const parse = (c) => { const n = c.match(/[\\d.]+/g).map(Number); return c.startsWith('color(')
   ? [n[0] * 255, n[1] * 255, n[2] * 255, n[3] ?? 1] : [n[0], n[1], n[2], n[3] ?? 1]; };

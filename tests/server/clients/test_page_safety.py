@@ -76,7 +76,7 @@ def test_model_output_is_text(page, scripted, step):
     shown = page.texts(".message.assistant .body")[0]
     for shape in MARKUP:
         if shape[0] == "<":
-            assert shape in shown, "what is not Markdown is shown as it was written"
+            assert shape in shown, "other text than Markdown is shown as it was written"
     # Each shape alone: an earlier one must not hide a later.
     for shape in shapes if step > 1 else []:
         scripted.answers = lambda body: words(shape, step)

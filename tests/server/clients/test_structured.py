@@ -1,4 +1,4 @@
-"""Constrained decoding: what a grammar ended is valid by PyPI's jsonschema."""
+"""Constrained decoding: text that a grammar ended is valid by PyPI's jsonschema."""
 
 import collections
 import concurrent.futures
@@ -65,7 +65,7 @@ def test_a_few_random_schemas(client):
     answer_schemas(client, 20)
 
 
-# tests/server/clients/random_schemas.py draws from what the server takes. Results stand in
+# tests/server/clients/random_schemas.py draws from the schemas that the server takes. Results stand in
 # docs/measurements/2026-11-23-constrained-decoding.md.
 @pytest.mark.long
 def test_a_thousand_random_schemas():

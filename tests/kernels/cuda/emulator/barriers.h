@@ -13,7 +13,7 @@ namespace tessera::simt::emulation {
 //   TESSERA_EMULATED_BARRIERS=1                     prints the places of all barriers that ran
 enum class BarrierKind : uint8_t { cluster, block, warp, none };
 
-// Returns: what the barrier at `place` does, which is of the kind `intended` in the source.
+// Returns: the kind that the barrier at `place` has in this process; its source has `intended`.
 BarrierKind barrier_at(const std::source_location& place, BarrierKind intended);
 
 }  // namespace tessera::simt::emulation

@@ -29,9 +29,9 @@ const DeviceLimits& limits(Stream stream);
 
 // Queues a kernel, or records it during record().
 void start(std::function<void()> kernel, Stream stream);
-// Runs what is queued.
+// Runs the queued kernels.
 void finish_queued();
-// Runs what is queued, poisons plans and delivers collected numbers.
+// Runs the queued kernels, poisons plans and delivers collected numbers.
 // Errors: aborts during record(), as collect() does.
 void wait(Stream stream);
 

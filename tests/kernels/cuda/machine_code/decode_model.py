@@ -56,7 +56,7 @@ class Kernel:
 # instructions and loads are counted by reading its machine code.
 BEFORE = [Kernel("f16", 32768, 2311, 3, 16), Kernel("k8v4", 12800, 1978, 1.5, 16),
           Kernel("k4v2", 6656, 2012, 1, 16), Kernel("s70", 11776, 6000, 2, 16)]
-# Kernels of one format. Loops over tiles of f16 and s70 have loops inside, so what a whole tile executes is
+# Kernels of one format. Loops over tiles of f16 and s70 have loops inside, so the count of a whole tile is
 # counted by reading: without left scores, and with an eighth of the code that resolves eight tiles' places.
 # f16: four iterations over the keys, and two for each of four blocks of values. s70: four parts of keys and
 # of values.
