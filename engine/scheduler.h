@@ -150,7 +150,7 @@ struct SchedulerLimits {
 //      other, if all free slots are held for other tenants (Candidate::slots_held).
 //
 // While a tenant has running sequences, the prefills of a tenant that is ahead of it take at most
-// their share of `max_step_tokens`, and the step is shorter. So the prompts of one tenant, however
+// their share of `max_step_tokens`. The step is shorter then. So the prompts of one tenant, however
 // many and long, delay the tokens of another by its share of a step.
 //
 // Samples of one request compute their shared tokens once. The first sample stores them, in chunks
@@ -170,9 +170,9 @@ struct SchedulerLimits {
 // order and is recomputed. If a policy has compressed it, recompute would change its text, so it is
 // swapped out and swapped in again. A sequence without such a victim keeps its pages and skips the
 // step. A waiting sequence preempts only sequences of a worse *priority* of its own tenant, or
-// those of tenants that are ahead by `tenant_lead`, and only if that suffices to admit it. If pages
-// alone are short, those that it would preempt are tightened instead, where that suffices. It
-// cannot be preempted by these in turn, because scheduling order is the same for both.
+// those of tenants that are ahead by `tenant_lead`. It does so only if that suffices to admit it.
+// If pages alone are short, those that it would preempt are tightened instead, where that suffices.
+// It cannot be preempted by these in turn, because scheduling order is the same for both.
 //
 // Unlocked pages of the prefix cache count as free (KvBudget::pages_free). If a step both preempts
 // and admits sequences that may share cached pages, totals do not tell which pages become free.

@@ -22,8 +22,8 @@ inline constexpr int64_t kVirtualToken = int64_t{1} << 16;
 // show. So the tenant that has received least for its share is served first.
 //
 // Start-time fair queueing (Goyal, Vin and Cheng, SIGCOMM 1996, section 2.1) gives the start tags.
-// Their service is counted as in VTC (Sheng et al., "Fairness in Serving Large Language Models",
-// OSDI 2024, section 4.1), because the length of an answer is not known in advance. Our addition:
+// The length of an answer is not known in advance. So service is counted as in VTC (Sheng et al.,
+// "Fairness in Serving Large Language Models", OSDI 2024, section 4.1). Our addition:
 // places belong to the tenant. Its sequences fill them in the order of order_of, so that priorities
 // work as they do without tenants. With one tenant the order is that of order_of.
 //
@@ -43,8 +43,8 @@ inline constexpr int64_t kVirtualToken = int64_t{1} << 16;
 // held slot free if only its next prompt would bring it ahead: it would be preempted just the same.
 //
 // No starvation: places never move back, except that a tenant's own better priorities take them.
-// Another tenant gets before a given place only while its clock is behind by the lead, and each
-// token advances that clock, which never moves back either.
+// Another tenant gets before a given place only while its clock is behind by the lead. Each token
+// advances that clock, which never moves back either.
 class TenantClock {
  public:
   static constexpr int64_t kTokensOfHeldStep = 16;

@@ -12,7 +12,7 @@
 namespace tessera {
 
 // The loss of each row (layer and KV head) of a model if that row alone keeps the newest tokens
-// only, as the divergence of the next token's distribution in nats. `tessera-eval --profile`
+// only. It is the divergence of the next token's distribution, in nats. `tessera-eval --profile`
 // measures it (eval/run/head_losses.h), and writes it as JSON beside the checkpoint.
 struct HeadLosses {
   int32_t layers = 0;

@@ -12,7 +12,7 @@
 namespace tessera {
 
 // Watches the anonymous memory of the process: weights, KV cache and heap, but no mapped files.
-// Refuses requests while it is above a limit, and gives free heap back to the system (malloc_trim)
+// Refuses requests while it is above a limit. Gives free heap back to the system (malloc_trim)
 // while the server is idle or near the limit. Thread-safe.
 class MemoryGuard {
  public:

@@ -18,10 +18,10 @@ class KvCompressor {
   KvCompressor(KvArena& arena, SlotTable& slots, const Backend& backend, Stream stream,
                std::span<std::byte> scratch);
 
-  // Returns: the work on those of `slots` that are due, valid until the next call. Due are slots
-  // whose prompt has just become complete, slots whose replay has, slots in which a group has
-  // closed since the last compression (with compress_generated), and slots that were handed
-  // blocks. Changes no slot.
+  // Returns: the work on those of `slots` that are due, valid until the next call. A slot is due if
+  // its prompt or its replay has just become complete, or if it was handed blocks. With
+  // compress_generated, it is due if a group has closed since the last compression.
+  // Changes no slot.
   std::span<const KvCompression> plan(std::span<const KvSlot* const> slots);
   // Plans to tighten a slot's budget by `steps` steps.
   // ranks: over which KV heads are split.

@@ -68,8 +68,8 @@ struct PrefixCacheStats {
 //
 // Blocks of hundreds of tokens leave a long rest behind the last whole one. Where the arena has
 // short blocks, sequences leave this rest in the cache when they are released. A sequence that
-// begins with short blocks gets its own copies of their pages, because it will store the rest of
-// the whole block behind them, and a section may then be compressed.
+// begins with short blocks gets its own copies of their pages. It will store the rest of the whole
+// block behind them, and a section may then be compressed.
 //
 // When pages run out, the least recently used unlocked blocks are first demoted one step down the
 // ladder. They are evicted when no step is left. Sequences never write to the pages of a block.

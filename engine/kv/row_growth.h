@@ -9,8 +9,8 @@
 
 namespace tessera {
 
-// Growth of page-table rows by one KvCache::reserve. The rows of a compressed slot differ, so the
-// host counts an upper bound of its pages until kv_resize has reported the number that it took.
+// Growth of page-table rows by one KvCache::reserve. The rows of a compressed slot
+// differ. So the host counts an upper bound of its pages until kv_resize has reported their number.
 class RowGrowth {
  public:
   explicit RowGrowth(int32_t slots);

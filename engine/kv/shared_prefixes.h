@@ -76,8 +76,8 @@ class SharedPrefixes {
   // A recurring prefix is worth inserting, even if the policy could compress it.
   // Returns: number of first tokens that an earlier recorded prompt had too.
   int32_t record(std::span<const uint64_t> paths);
-  // Removes from the cache the longest tail of the slot's path that no other sequence, no pin and
-  // no other cached block uses, and that is not demoted. The slot then owns these pages alone, so
+  // Removes from the cache the longest tail of the slot's path that is not demoted, and that no
+  // other sequence, pin or cached block uses. The slot then owns these pages alone, so
   // its policy may compress them.
   // Returns: number of removed blocks.
   int32_t hand_over(const KvSlot& slot);

@@ -60,9 +60,9 @@ Bounds percentile_bounds(std::span<const Ratio> contexts, uint64_t seed);
 
 // Percentiles of the distance from the mean in standard errors (bootstrap-t: Efron and Tibshirani,
 // "An Introduction to the Bootstrap", 1993, section 12.5). Divergences are skewed: most contexts
-// are near the reference, few are far. Percentiles of means are then too low. Of 12 contexts from a
-// lognormal distribution with sigma 1, the upper bound holds the mean in 87 % of cases, that of
-// percentile_bounds in 82 %.
+// are near the reference, few are far. Percentiles of means are then too low. For 12 contexts from
+// a lognormal distribution with sigma 1, the upper bound is above the mean in 87 % of cases. That
+// of percentile_bounds is in 82 %.
 Bounds studentized_bounds(std::span<const Ratio> contexts, uint64_t seed);
 
 // Returns: the one-sided 95 % bounds of a share of which `count` in `of` independent draws were

@@ -136,8 +136,8 @@ struct KvPolicy {
     const int32_t least = (read_tokens - 1) / kAttentionTile + 1;
     return tiles > least ? tiles : least;
   }
-  // Returns: true if tokens after the prompt are computed one per step, after a recompute too,
-  // because they read other inputs than tokens of a prompt do.
+  // Returns: true if tokens after the prompt are computed one per step, after a recompute too. They
+  // read other inputs than tokens of a prompt do.
   constexpr bool one_by_one() const { return newest_dense() > 0 || selects(); }
   // Returns: true if keys are pruned after they were stored, so that later queries can influence
   // it.
@@ -152,8 +152,8 @@ struct KvPolicy {
   constexpr bool needs_token_scores() const { return is_lossy(); }
 
   // Returns: number of first tokens of the prompt that a sequence of this policy may take from the
-  // prefix cache (Sequence::shareable is about samples of one request). It computes the last ones
-  // itself: scores need their queries, and the residual buffer needs their unquantised form.
+  // prefix cache. It computes the last ones itself: scores need their queries, and the residual
+  // buffer needs their unquantised form. Sequence::shareable is about samples of one request.
   constexpr int32_t shareable(int32_t prompt_tokens) const {
     int32_t own = 0;  // last tokens that the sequence must compute itself
     if (newest_dense() > 0) {

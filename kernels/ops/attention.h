@@ -128,11 +128,11 @@ struct KvStoreArgs {
 // heads of a KV head share one pass over its keys and values.
 //
 // A query of a span that selects() reads `read_tiles` tiles of each row's closed tokens, as if the
-// row had no others (not in the first kWholeLayers layers): the first and the last tile of each
-// tier, and those of the highest rank. A query head estimates its attention on each tile by the
-// sketches of its pages (kernels/kv/key_sketch.h). A tile's rank is the largest of the estimates of
-// the KV head's query heads, each relative to the head's largest estimate of a tile. Equal ranks:
-// the earlier tile. The choice therefore depends on the capacity of pages too.
+// row had no others. The first kWholeLayers layers read all. The tiles are the first and the last
+// of each tier, and those of the highest rank. A query head estimates its attention on each tile by
+// the sketches of its pages (kernels/kv/key_sketch.h). A tile's rank is the largest of the
+// estimates of the KV head's query heads, each relative to the head's largest estimate of a tile.
+// Equal ranks: the earlier tile. The choice therefore depends on the capacity of pages too.
 //
 // Page-table rows of several sequences may begin with the same pages (prefix blocks, forks). If
 // these sequences have one new token each, a backend may read such pages once for all of them. The

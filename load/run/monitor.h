@@ -20,9 +20,9 @@ struct SentSignal {
   double answered = -1;  // a request that was sent after that had its answer
 };
 
-// While a run lasts: reads the server's state each second, prints the progress to stderr if that is
-// a terminal, flushes the server's prefix cache, sends signals to its process, and ends the run at
-// SIGINT.
+// While a run lasts, reads the server's state each second, and prints the progress to stderr if
+// that is a terminal. Flushes the server's prefix cache, sends signals to its process, and ends the
+// run at SIGINT.
 class Monitor {
  public:
   struct Options {

@@ -11,8 +11,8 @@
 
 namespace tessera {
 
-// A value of a GGUF file's metadata, checked but still in the file's form, so that a list of
-// 100,000 strings takes no memory until it is read. The bytes are not owned.
+// A value of a GGUF file's metadata, checked but still in the file's form. So a list of 100,000
+// strings takes no memory until it is read. The bytes are not owned.
 class GgufValue {
  public:
   // Numbers of the file format.

@@ -61,9 +61,9 @@ struct MatrixPart {
 
 // Reads codes, scales and zeros into rows [to_row, to_row + part.rows) of `out`.
 // Requires: columns start at a group; all of them if the matrix has an input order.
-// Errors: InvalidArgument for a scale or weight that is not finite, a zero point beyond 127, or
-// scales of one output that are no common power of two times numbers of f16. Scales of f16 and, in
-// a reach of 2^32 between those of one output, of bf16 are such numbers.
+// Errors: InvalidArgument for a scale or weight that is not finite, or a zero point beyond 127. The
+// same for scales of one output that are no common power of two times numbers of f16. Scales of f16
+// and, in a reach of 2^32 between those of one output, of bf16 are such numbers.
 absl::Status read_codes(const QuantisedMatrix& matrix, const MatrixPart& part, CodeRows& out,
                         int64_t to_row);
 

@@ -97,8 +97,8 @@ std::string print_models(std::span<const ModelCard> models);
 // printed as null. Both lists may be long, so nothing but the reply takes memory.
 std::string print_tokens(std::span<const int32_t> tokens, int32_t context,
                          const std::function<std::string(int32_t)>& text_of);
-// As llama-server with with_pieces: each token is an object of its id and its piece, which is its
-// text, or the list of its bytes if they are not valid UTF-8.
+// As llama-server with with_pieces: each token is an object of its id and its piece. A piece is the
+// token's text, or the list of its bytes if they are not valid UTF-8.
 std::string print_pieces(std::span<const int32_t> tokens, int32_t context,
                          const std::function<std::string(int32_t)>& text_of);
 std::string print_prompt(std::string_view text);

@@ -31,7 +31,7 @@ inline KvPreset replaying_in_name(int32_t section) {
   return preset;
 }
 
-// Random options and requests of one to five tenants, with one or two KV presets, and perhaps with
+// Random options and requests of one to five tenants, with one or two KV presets. Some options have
 // a ladder that compresses blocks in the background. The same seed draws the same.
 class RandomTraffic {
  public:

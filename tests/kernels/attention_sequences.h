@@ -176,7 +176,7 @@ class AttentionSequences {
   // value's error is added.
   //
   // Rotated codes: the same in rotated channels, of which only bounds are known here. With blocks
-  // of b channels, no rotated query channel exceeds the sum of |q|, and an error of each rotated
+  // of b channels, no rotated query channel exceeds the sum of |q|. An error of each rotated
   // channel is at most sqrt(b) times as large in a plain one.
   //
   // Halves (half_step.h), h = 2^-11. A score: the query is rounded, a lane adds head_dim / 8

@@ -138,8 +138,8 @@ struct AttentionKernels {
   // writes to AttentionArgs::weights.
   void (*weigh_tile)(PairBlock& block, const TileStep& step);
   // Adds the attention that each token received from a query, as the scorer defines it
-  // (kernels/kv/kv_scorers.h), with weight and factor 2^(maximum - log2_sum) of each head. Token i
-  // has token score i, or -i for the descending variant.
+  // (kernels/kv/kv_scorers.h). Each head has a weight and the factor 2^(maximum - log2_sum). Token
+  // i has token score i, or -i for the descending variant.
   // Requires: step.tokens <= kAttentionTile token scores.
   void (*add_attention)(const ReceivedAttention& step, KvTokenScore* token_scores);
   void (*add_attention_descending)(const ReceivedAttention& step, KvTokenScore* token_scores);

@@ -11,7 +11,7 @@ namespace tessera {
 // ZigZagKV (Zhong et al., COLING 2025, section 4): a layer that needs more tokens to keep 90 % of
 // its attention gets more of the budget, and each head its part of that. The minimum budget of a
 // head is the number of its best tokens with that share. A layer's minimum is the mean of its
-// heads, so a head's part of the layer's part is its own minimum over the sum of all.
+// heads. So a head's part of the layer's part is its own minimum over the sum of all.
 //
 // Every row gets head_floor of the uniform budget first, as every layer of the paper gets a minimum
 // size. The paper measures with the attention of the last queries before pooling; here pooled

@@ -7,13 +7,13 @@
 
 namespace tessera {
 
-// LazyEviction (Zhang et al. 2025): a token is likely to be needed again soon if less time has
-// passed since it last received attention than its maximum recurrence interval (MRI), the longest
-// such time so far. The significance is (MRI + 1) / (MRI + 1 + elapsed), which falls as elapsed /
-// MRI grows.
+// LazyEviction (Zhang et al. 2025). The maximum recurrence interval (MRI) of a token is the longest
+// time so far in which it received no attention. If less time has passed since it last did, it is
+// likely to be needed again soon. The significance is (MRI + 1) / (MRI + 1 + elapsed), which falls
+// as elapsed / MRI grows.
 //
-// A token receives attention if at least one query head of its KV head gives it an even share, 1 /
-// (tokens that the query attends to); the paper has a constant threshold. The paper also ranks by
+// A token receives attention if at least one query head of its KV head gives it an even share: 1 /
+// (tokens that the query attends to). The paper has a constant threshold. The paper also ranks by
 // the MRI alone in a second term, which is left out here.
 //
 // The state has the bits of the token's score: the MRI, rounded down to 7 significant bits, and the
