@@ -22,6 +22,18 @@ TEST_P(CudaCompression, LeavesWhatTheOracleLeaves) {
   EXPECT_GT(changed_, 1000);
 }
 
+// A warp of the plan takes 32 windows at a time, and their ranks are those among all windows.
+TEST_P(CudaCompression, RanksWindowsOfSeveralWarps) {
+  KvPolicy policy = preset("kvcrush");
+  policy.score_pool = 2;
+  for (const uint32_t seed : {500u, 501u}) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    begin(policy, 16, seed);
+    append(390);
+    ASSERT_NO_FATAL_FAILURE(compress(390));
+  }
+}
+
 TEST_P(CudaCompression, ForgetsReplaysAndSharesTheSectionsBeforeThem) {
   constexpr int32_t kSection = 128;
   KvPolicy policy = preset("kvzip-50");
