@@ -69,21 +69,20 @@ def layer_violations(path, includes):
 # A comment begins with its subject (CONTRIBUTING.md, rule 5).
 COMMENT = re.compile(r"^\s*// ")
 SCRIPT_RIDDLE = re.compile(r"^\s*#\s*(What|Whether|Who|Whose|Where|Of)\b", re.MULTILINE)
-RIDDLE = re.compile(r"//\s*(What|Whether|Who|Whose|Where|Of)\b")
-PERSON = re.compile(r"//.*\b(nobody|somebody|whoever)\b", re.IGNORECASE)
-CLAUSE = re.compile(r"//.*(?<![`\"])\b(what|whatever)\b", re.IGNORECASE)  # quotes may have these words
+COMMENT_RULES = (
+    (re.compile(r"//\s*(What|Whether|Who|Whose|Where|Of)\b"), "a comment that does not begin with its subject"),
+    (re.compile(r"//.*\b(nobody|somebody|whoever)\b", re.IGNORECASE), "name the caller, sequence or thread"),
+    # Names and quotations may begin with these words.
+    (re.compile(r"//.*(?<![`\"])\b(what|whatever)\b", re.IGNORECASE), "a clause in the place of a noun"))
 
 
 def comment_violations(path, text):
     for number, line in enumerate(text.split("\n"), 1):
         if len(line) > MAX_COLUMNS and COMMENT.search(line):
             yield f"{path}:{number}: a comment of {len(line)} columns, at most {MAX_COLUMNS}"
-        if RIDDLE.search(line):
-            yield f"{path}:{number}: a comment that does not begin with its subject"
-        if PERSON.search(line):
-            yield f"{path}:{number}: name the caller, sequence or thread"
-        if CLAUSE.search(line):
-            yield f"{path}:{number}: a clause in the place of a noun"
+        for pattern, violation in COMMENT_RULES:
+            if pattern.search(line):
+                yield f"{path}:{number}: {violation}"
 
 
 def script_violations(path, text):
