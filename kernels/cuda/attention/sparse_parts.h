@@ -225,11 +225,12 @@ struct CopiedParts {
         }
       }
     }
+    simt::end_copy_group();
   }
   // Waits for the copies, and writes the tokens' starts. Requires: all lanes call it.
   template <int kUnits>
   TESSERA_DEVICE void wait(const Tile& tile) {
-    simt::wait_for_copies();
+    simt::wait_for_copies<0>();
     simt::sync_warp();
     // A lane has the same token of every second part.
     constexpr int32_t kTokens = Part::kTokens;

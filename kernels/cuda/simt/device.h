@@ -220,8 +220,19 @@ TESSERA_DEVICE void copy_ahead(void* to, const void* from) {
                : "r"(static_cast<uint32_t>(__cvta_generic_to_shared(to))),
                  "l"(__cvta_generic_to_global(from)));
 }
+TESSERA_DEVICE void end_copy_group() {
+  asm volatile("cp.async.commit_group;" : : : "memory");
+}
+template <int kLater>
 TESSERA_DEVICE void wait_for_copies() {
-  asm volatile("cp.async.wait_all;" : : : "memory");
+  asm volatile("cp.async.wait_group %0;" : : "n"(kLater) : "memory");
+}
+TESSERA_DEVICE Words load_transposed(const void* row) {
+  Words words;
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(words.at[0]), "=r"(words.at[1]), "=r"(words.at[2]), "=r"(words.at[3])
+               : "r"(static_cast<uint32_t>(__cvta_generic_to_shared(row))));
+  return words;
 }
 TESSERA_DEVICE void store_words(void* to, const Words& words) {
   *static_cast<uint4*>(to) = make_uint4(words.at[0], words.at[1], words.at[2], words.at[3]);

@@ -40,8 +40,14 @@
 //                                       the kernel runs; read once, so not kept in L1
 //   copy_ahead(to, from)                begins to copy 16 bytes of global memory, as load_global
 //                                       reads them, to shared memory. `to` is used after the wait.
-//   wait_for_copies()                   waits for the thread's copies. Other threads see them
-//                                       behind a barrier.
+//   end_copy_group()                    the thread's copies since the last such call, if any, are
+//                                       its next group
+//   wait_for_copies<later>()            waits for the thread's groups but the last `later`. Other
+//                                       threads see the copies behind a barrier.
+//   load_transposed(row)                four matrices of 8 x 8 f16 of shared memory. Lane i names a
+//                                       row (16 bytes) of matrix i / 8. Word m of lane (g, t) is
+//                                       rows 2t and 2t + 1 of column g of matrix m; called by all
+//                                       lanes
 //   exp2, exp, log, sqrt, max, min, abs
 //                                       exp2 is 0 where its result would be subnormal
 //   fma                                 rounded once; nothing else is fused (-fmad=false)

@@ -109,6 +109,42 @@ TEST(EmulatedClusterDeath, ABlockThatMayNotHaveBegunOrMayHaveEndedIsRefused) {
   EXPECT_DEATH(run_cluster(cluster_kernel<Fault::no_last_barrier>, out), "may have ended");
 }
 
+constexpr Words kCopied = {{1, 2, 3, 4}};
+template <int kLater, bool kWaitsForAll>
+void copy_kernel(int32_t* out) {
+  auto& to = shared<Words[2]>();
+  for (Words& words : to) {
+    copy_ahead(&words, &kCopied);
+    end_copy_group();
+  }
+  wait_for_copies<kLater>();
+  for (int32_t i = 0; i < 2 && lane() == 0; ++i) {
+    out[i] = static_cast<int32_t>(to[i].at[0]);
+  }
+  if (kWaitsForAll) {
+    wait_for_copies<0>();
+  }
+}
+void run_copies(void (*kernel)(int32_t*), int32_t* out) {
+  launch({}, {.threads = kWarp, .shared_bytes = sizeof(Words[2])}, kernel, out);
+  wait(Stream{});
+}
+
+TEST(EmulatedCopies, OfALaterGroupAreMissingUntilTheirWait) {
+  int32_t out[2];
+  run_copies(copy_kernel<1, true>, out);
+  EXPECT_EQ(out[0], 1);
+  EXPECT_EQ(out[1], -1);
+  run_copies(copy_kernel<0, true>, out);
+  EXPECT_EQ(out[0], 1);
+  EXPECT_EQ(out[1], 1);
+}
+
+TEST(EmulatedCopiesDeath, AThreadThatEndsBeforeItsCopiesIsRefused) {
+  int32_t out[2];
+  EXPECT_DEATH(run_copies(copy_kernel<1, false>, out), "ended before its copies");
+}
+
 TEST(EmulatedLaunchDeath, ShapesThatNoGpuHasAreRefused) {
   EXPECT_DEATH(check_shape({.grid_y = 65536}), "more blocks");
   EXPECT_DEATH(check_shape({.threads = 1056}), "whole warps");

@@ -61,7 +61,8 @@ template <bool kBarrier>
 void copied(int32_t* out) {
   auto& to = shared<CopiesOfThreads>();
   copy_ahead(&to.of[thread()], &kSource[thread()]);
-  wait_for_copies();
+  end_copy_group();
+  wait_for_copies<0>();
   if (kBarrier) {
     sync_warp();
   }

@@ -68,6 +68,28 @@ TESSERA_KERNEL(32) look_at_words_kernel(const uint32_t* words, Words32* results)
   results->sums[lane()] = add_f16(word, pack_f16(1.0f, 1.0f));
 }
 
+// rows, results: [groups].
+TESSERA_KERNEL(32) transpose_kernel(const Rows32* rows, int32_t groups, Fragments32* results) {
+  constexpr int32_t kStages = 3;
+  auto& stages = shared<Rows32[kStages]>();
+  const auto copy = [&](int32_t group) {
+    if (group < groups) {
+      copy_ahead(stages[group % kStages].of[lane()], rows[group].of[lane()]);
+    }
+    end_copy_group();
+  };
+  for (int32_t group = 0; group < kStages - 1; ++group) {
+    copy(group);
+  }
+  for (int32_t group = 0; group < groups; ++group) {
+    wait_for_copies<kStages - 2>();
+    sync_warp();
+    copy(group + kStages - 1);
+    const Words words = load_transposed(stages[group % kStages].of[lane()]);
+    store_words(results[group].of[lane()], words);
+  }
+}
+
 TESSERA_KERNEL(1024) release_kernel(uint16_t* owners, int32_t count, uint16_t* before) {
   before[block_x() * threads() + thread()] = subtract_owner(&owners[thread() % count]);
 }
@@ -106,6 +128,10 @@ void prefix_sum(const int32_t* counts, int32_t count, int32_t* firsts, Stream st
 
 void look_at_words(const uint32_t* words, Words32* results, Stream stream) {
   launch(stream, {}, look_at_words_kernel, words, results);
+}
+
+void transpose(const Rows32* rows, int32_t groups, Fragments32* results, Stream stream) {
+  launch(stream, {.shared_bytes = 3 * sizeof(Rows32)}, transpose_kernel, rows, groups, results);
 }
 
 void release_all(uint16_t* owners, int32_t count, int32_t blocks, int32_t threads, uint16_t* before,

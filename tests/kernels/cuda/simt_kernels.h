@@ -26,6 +26,16 @@ struct Words32 {
 };
 void look_at_words(const uint32_t* words, Words32* results, Stream stream);
 
+// result[lane]: words of load_transposed() for lane i's row rows[i]. The rows come to shared memory
+// one group of copies at a time, the next two of them ahead.
+struct alignas(16) Rows32 {
+  uint16_t of[32][8];
+};
+struct alignas(16) Fragments32 {
+  uint32_t of[32][4];
+};
+void transpose(const Rows32* rows, int32_t groups, Fragments32* results, Stream stream);
+
 // Every thread of every block decrements owners[thread % count] once. before[block][thread]
 // receives the number before that.
 void release_all(uint16_t* owners, int32_t count, int32_t blocks, int32_t threads, uint16_t* before,

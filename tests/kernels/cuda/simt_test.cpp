@@ -103,6 +103,29 @@ TEST_P(Simt, BallotsCountsBitsAndAddsHalves) {
 
 // Counts of 16 bits at odd and even places: the neighbour keeps its count, and exactly one thread
 // sees the last owner.
+TEST_P(Simt, TransposesMatricesThatGroupsOfCopiesBring) {
+  constexpr size_t kGroups = 7;
+  std::mt19937 random(3);
+  std::vector<Rows32> rows(kGroups);
+  for (Rows32& group : rows) {
+    for (auto& row : group.of) {
+      std::generate(std::begin(row), std::end(row), [&] { return static_cast<uint16_t>(random()); });
+    }
+  }
+  std::vector<Fragments32> results(kGroups);
+  transpose(rows.data(), static_cast<int32_t>(kGroups), results.data(), stream());
+  wait();
+  for (size_t group = 0; group < kGroups; ++group) {
+    for (size_t lane = 0; lane < 32; ++lane) {
+      for (size_t matrix = 0; matrix < 4; ++matrix) {
+        const auto* row = rows[group].of + 8 * matrix + 2 * (lane % 4);
+        const uint32_t expected = row[0][lane / 4] | uint32_t{row[1][lane / 4]} << 16;
+        EXPECT_EQ(results[group].of[lane][matrix], expected) << group << " " << lane;
+      }
+    }
+  }
+}
+
 TEST_P(Simt, OneThreadSeesTheLastOwnerGo) {
   constexpr int32_t kOwners = 7;
   constexpr int32_t kBlocks = 5;

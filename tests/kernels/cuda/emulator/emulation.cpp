@@ -64,6 +64,7 @@ struct Fiber {
   int64_t generation = 0;
   bool done = false;
   std::deque<CopyAhead> copies;
+  int64_t copy_groups = 0;  // that have ended
 };
 
 struct Warp {
@@ -92,7 +93,7 @@ class Cluster {
   void run(const LaunchShape& shape, int32_t x, int32_t y, const std::function<void()>& body);
 
   const Thread& self() const { return current_->thread; }
-  std::deque<CopyAhead>& copies() { return current_->copies; }
+  Fiber& current() { return *current_; }
   const Place* place();
   void begin_launch() { ++place_.launch; }
   // While false, place() is null.
@@ -276,6 +277,7 @@ void Cluster::prepare(Fiber& fiber, const Thread& thread) {
   fiber.fake_stack = nullptr;
   fiber.entered = false;
   fiber.done = false;
+  fiber.copy_groups = 0;
   TESSERA_CHECK(getcontext(&fiber.context) == 0, "getcontext");
   fiber.context.uc_stack.ss_sp = fiber.stack.get();
   fiber.context.uc_stack.ss_size = kStackBytes;
@@ -376,16 +378,22 @@ void* place_in_block(void* place, int32_t rank) {
 }
 
 void begin_copy(CopyAhead copy) {
-  cluster().copies().push_back(copy);
+  Fiber& thread = cluster().current();
+  copy.group = thread.copy_groups;
+  thread.copies.push_back(copy);
 }
 
-bool take_copy(CopyAhead& copy) {
-  std::deque<CopyAhead>& copies = cluster().copies();
-  if (copies.empty()) {
+void end_copy_group() {
+  ++cluster().current().copy_groups;
+}
+
+bool take_copy(CopyAhead& copy, int64_t later) {
+  Fiber& thread = cluster().current();
+  if (thread.copies.empty() || thread.copies.front().group >= thread.copy_groups - later) {
     return false;
   }
-  copy = copies.front();
-  copies.pop_front();
+  copy = thread.copies.front();
+  thread.copies.pop_front();
   return true;
 }
 

@@ -97,11 +97,14 @@ const Place* current_place();
 struct CopyAhead {
   void* to;
   const void* from;
+  int64_t group = 0;  // number of its group, which begin_copy() sets
 };
-// Notes a copy of the running thread.
+// Notes a copy of the running thread, and the end of its group.
 void begin_copy(CopyAhead copy);
-// Takes the oldest copy of the running thread. Returns: false if it has none.
-bool take_copy(CopyAhead& copy);
+void end_copy_group();
+// Takes the oldest copy of the running thread's groups but the last `later`.
+// Returns: false if they have none.
+bool take_copy(CopyAhead& copy, int64_t later);
 
 // Tells the search for races that the accesses of its lifetime are one atomic access.
 class AtomicAccess {
@@ -284,10 +287,30 @@ inline void copy_ahead(void* to, const void* from) {
   std::memset(to, 0xff, sizeof(Words));
   emulation::begin_copy({to, from});
 }
-inline void wait_for_copies() {
-  for (emulation::CopyAhead copy; emulation::take_copy(copy);) {
+inline void end_copy_group() {
+  emulation::end_copy_group();
+}
+template <int kLater>
+void wait_for_copies() {
+  for (emulation::CopyAhead copy; emulation::take_copy(copy, kLater);) {
     std::memcpy(copy.to, copy.from, sizeof(Words));
   }
+}
+inline Words load_transposed(const void* row) {
+  struct Row {
+    uint16_t of[8];
+  };
+  const Row own = std::bit_cast<Row>(load_words(row));
+  const emulation::Operands& all = emulation::exchange("load_transposed", &own, sizeof(own));
+  const auto at = [&](int32_t matrix, int32_t of_row) {
+    return uint32_t{all.get<Row>(8 * matrix + of_row).of[lane() / 4]};
+  };
+  Words words;
+  for (int32_t m = 0; m < 4; ++m) {
+    const int32_t first = 2 * (lane() % 4);
+    words.at[m] = at(m, first) | at(m, first + 1) << 16;
+  }
+  return words;
 }
 inline void store_words(void* to, const Words& words) {
   TESSERA_CHECK(reinterpret_cast<uintptr_t>(to) % sizeof(Words) == 0, "an unaligned store");

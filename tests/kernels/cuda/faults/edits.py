@@ -66,7 +66,7 @@ EDITS = [
     edit("a plan counts groups that the step has closed twice", "attention/split_list.cu",
          "span, at, position / kKvGroup, args_.stored);", "span, at, position / kKvGroup, false);",
          EMULATED, "*CudaAttention*"),
-    edit("copies are read before the wait", "attention/sparse_parts.h", "    simt::wait_for_copies();\n", "",
+    edit("copies are read before the wait", "attention/sparse_parts.h", "    simt::wait_for_copies<0>();\n", "",
          EMULATED, "*CudaAttention*", source="attention/attention.cu"),
     edit("a table of starts has those of the token before", "attention/sparse_parts.h",
          "of_lane[i].template index<kUnits>(simt::lane() % kTokens)",
