@@ -37,6 +37,7 @@ template <class Warp, class To, class Next, class Values>
 TESSERA_DEVICE void merge_next(const Warp& warp, const WarpTask& task, PartialSums* before, To&& to,
                                Next&& next, Values&& values) {
   constexpr int32_t kProducts = Warp::kPairs / kPairsOfProduct;
+  constexpr int32_t kStep = Warp::Channels::kStep;
   PartialSums sums[kProducts];
   PartialSums nexts[kProducts];
   TESSERA_UNROLL
@@ -57,12 +58,12 @@ TESSERA_DEVICE void merge_next(const Warp& warp, const WarpTask& task, PartialSu
     // Two loops, so that no load waits for a test.
     if (begun) {
       warp.each_four(product, [&](int32_t channel, const FourChannels& of_slice) {
-        store_channels(merged + channel, factors.sum(load_channels(merged + channel),
-                                                     values(pair, channel, of_slice)));
+        store_channels<kStep>(merged + channel, factors.sum(load_channels<kStep>(merged + channel),
+                                                            values(pair, channel, of_slice)));
       });
     } else {
       warp.each_four(product, [&](int32_t channel, const FourChannels& of_slice) {
-        store_channels(merged + channel, factors.sum({}, values(pair, channel, of_slice)));
+        store_channels<kStep>(merged + channel, factors.sum({}, values(pair, channel, of_slice)));
       });
     }
     if (lane() < 4) {
@@ -89,13 +90,14 @@ template <int kDim, int kProducts, class Rows>
 TESSERA_DEVICE void merge_split(const WarpAttention<kDim, kProducts, Rows>& warp,
                                 const AttentionArgs& args, const Work& work,
                                 WarpMemory<kDim, kProducts>& memory) {
+  constexpr int32_t kStep = WarpAttention<kDim, kProducts, Rows>::Channels::kStep;
   const WarpTask& task = memory.task;
   merge_next(
       warp, task, memory.of_row,
       [&](int32_t pair) { return out_of(args, task.of[pair].row, task.of[pair].head); },
       [&](int32_t product) { return memory.of_split[own_pair(warp, product)]; },
       [&](int32_t pair, int32_t channel, const FourChannels&) {
-        return load_channels(partial_at(args, work, task.of[pair].partial) + channel);
+        return load_channels<kStep>(partial_at(args, work, task.of[pair].partial) + channel);
       });
 }
 
@@ -125,6 +127,7 @@ TESSERA_DEVICE void put_sums(const WarpAttention<kDim, kProducts, Rows>& warp,
 template <int kDim, int kProducts, class Rows>
 TESSERA_DEVICE void finish(const WarpAttention<kDim, kProducts, Rows>& warp,
                            const AttentionArgs& args, const WarpMemory<kDim, kProducts>& memory) {
+  constexpr int32_t kStep = WarpAttention<kDim, kProducts, Rows>::Channels::kStep;
   const WarpTask& task = memory.task;
   TESSERA_UNROLL
   for (int32_t product = 0; product < kProducts; ++product) {
@@ -136,7 +139,7 @@ TESSERA_DEVICE void finish(const WarpAttention<kDim, kProducts, Rows>& warp,
     float* out = out_of(args, of.row, of.head);
     const PartialSums sums = memory.of_row[pair];
     warp.each_four(product, [&](int32_t channel, const FourChannels&) {
-      store_channels(out + channel, load_channels(out + channel).divided(sums.sum));
+      store_channels<kStep>(out + channel, load_channels<kStep>(out + channel).divided(sums.sum));
     });
     if (lane() < 4) {
       put_log_sum(args, of.row, of.head, sums);

@@ -17,7 +17,7 @@ namespace tessera::cuda {
 //   keys    of 32 tokens: lane (g, t) has tokens 4 g .. 4 g + 3; a product sums over 8 sub-lines of
 //           4 channels, of which the lane has key_sub_line(chunk, half, t).
 //   values  of 32 channels: lane (g, t) has channels 4 g .. 4 g + 3; a product sums over 8 quads of
-//           4 tokens, of which the lane has value_quad(chunk, half, t).
+//           4 tokens, of which the lane has value_quad(chunk, half, t) of value_part().
 
 template <int kBits>
 TESSERA_DEVICE uint32_t unpacked(uint32_t word, int32_t sub_line) {
@@ -39,22 +39,91 @@ constexpr int32_t key_sub_line(int32_t chunk, int32_t half, int32_t t) {
   return key_line<kBits>(chunk, half, t) * (8 / kBits) + key_part<kBits>(chunk, half);
 }
 
-// Returns: index of the lane's quad among the 16 quads of a tile of 64 tokens.
+// Place of a lane's quad of tokens: part of 16 tokens, and quad in the part. Written without
+// divisions of sums, so that the compiler sees which quads share a line.
+template <int kBits>
+constexpr int32_t value_part(int32_t chunk, int32_t half, int32_t t) {
+  return kBits == 8 ? 2 * chunk + half : kBits == 4 ? 2 * chunk + t / 2 : t;
+}
 template <int kBits>
 constexpr int32_t value_quad(int32_t chunk, int32_t half, int32_t t) {
-  return kBits == 8   ? 8 * chunk + 4 * half + t
-         : kBits == 4 ? 8 * chunk + 2 * t + half
-                      : 4 * t + 2 * chunk + half;
+  return kBits == 8 ? t : kBits == 4 ? 2 * (t % 2) + half : 2 * chunk + half;
+}
+// Line of the quad's sub-line in its part, for a block of 16 channels, and index of the sub-line in
+// the line.
+template <int kBits>
+constexpr int32_t value_line(int32_t block, int32_t t) {
+  return kBits == 8 ? 4 * block + t : kBits == 4 ? 2 * block + t % 2 : block / (kBits == 2 ? 1 : 2);
+}
+template <int kBits>
+constexpr int32_t value_index(int32_t block, int32_t chunk, int32_t half) {
+  return kBits == 8 ? 0 : kBits == 4 ? half : (kBits == 2 ? 0 : 4 * (block % 2)) + 2 * chunk + half;
 }
 
 // Number of 16-byte loads that bring a lane its keys of 16 tokens.
 template <int kBits, int kDim>
 inline constexpr int32_t kKeyLoads = kDim* kBits / 128;
 
+// Scales and zeros of four neighbouring tokens.
+struct TokenScales {
+  FourScales scales;
+  FourScales zeros;
+};
+
+// Adds a chunk of the keys of 32 tokens to the lane's sums. line(i): the lane's words of its line i.
+template <int kBits, int kDim, int kProducts, class LineAt>
+TESSERA_DEVICE void add_key_chunk(const CodeQueries<kDim, kProducts>& queries, int32_t chunk,
+                                  LineAt&& line, int32_t (&sums)[kProducts][2][4]) {
+  const int32_t g = simt::lane() / 4;
+  const int32_t t = simt::lane() % 4;
+  simt::Words words[2];
+  TESSERA_UNROLL
+  for (int32_t half = 0; half < 2; ++half) {
+    words[half] = line(key_line<kBits>(chunk, half, 0) / 4);
+    TESSERA_UNROLL
+    for (int32_t i = 0; i < 4; ++i) {
+      words[half].at[i] = unpacked<kBits>(words[half].at[i], key_part<kBits>(chunk, half));
+    }
+  }
+  TESSERA_UNROLL
+  for (int32_t product = 0; product < kProducts; ++product) {
+    uint32_t query[2];
+    TESSERA_UNROLL
+    for (int32_t half = 0; half < 2; ++half) {
+      query[half] = *reinterpret_cast<const uint32_t*>(
+          &queries.columns[8 * product + g][4 * key_sub_line<kBits>(chunk, half, t)]);
+    }
+    TESSERA_UNROLL
+    for (int32_t m = 0; m < 2; ++m) {
+      const uint32_t keys[4] = {words[0].at[2 * m], words[0].at[2 * m + 1], words[1].at[2 * m],
+                                words[1].at[2 * m + 1]};
+      simt::mma_u8s8(sums[product][m], keys, query);
+    }
+  }
+}
+
+// Computes the scores of 32 tokens, scores[product][4 set + i], from their sums.
+template <int kDim, int kProducts>
+TESSERA_DEVICE void scores_of_sums(const CodeQueries<kDim, kProducts>& queries, int32_t set,
+                                   const int32_t (&sums)[kProducts][2][4], const TokenScales& of,
+                                   float (&scores)[kProducts][8]) {
+  TESSERA_UNROLL
+  for (int32_t product = 0; product < kProducts; ++product) {
+    const auto query = queries.of[kPairsOfProduct * product + simt::lane() % 4];
+    TESSERA_UNROLL
+    for (int32_t i = 0; i < 4; ++i) {  // the lane's tokens in this set
+      const int32_t dot =
+          256 * sums[product][i / 2][i % 2 * 2] + sums[product][i / 2][i % 2 * 2 + 1];
+      scores[product][4 * set + i] = simt::fma(
+          query.sum, of.zeros.of[i], static_cast<float>(dot) * query.step * of.scales.of[i]);
+    }
+  }
+}
+
 // Computes scores[product][i] for the lane's pair and its 8 tokens: 32 (i / 4) + 4 g + i % 4.
 // Scores of tokens that no pair sees are any number.
 template <int kBits, int kDim, int kProducts>
-TESSERA_DEVICE void code_scores(const CodeWarpMemory<kDim, kProducts>& memory, const Tile& tile,
+TESSERA_DEVICE void code_scores(const AnyWarpMemory<kDim, kProducts>& memory, const Tile& tile,
                                 float (&scores)[kProducts][8]) {
   constexpr int32_t kLoads = kKeyLoads<kBits, kDim>;
   const int32_t g = simt::lane() / 4;
@@ -70,47 +139,15 @@ TESSERA_DEVICE void code_scores(const CodeWarpMemory<kDim, kProducts>& memory, c
       const int32_t line = 4 * i + t < lines ? 4 * i + t : lines - 1;
       lines_of_lane[i] = simt::load_global(place.keys + 64 * line + 16 * (g % 4));
     }
-    const FourScales scales(place.key_scales + 4 * (g % 4));
-    const FourScales zeros(place.key_scales + 4 * (g % 4) + place.zeros);
+    const TokenScales of{FourScales::at(place.key_scales + 4 * (g % 4)),
+                         FourScales::at(place.key_scales + 4 * (g % 4) + place.zeros)};
     int32_t sums[kProducts][2][4] = {};
     TESSERA_UNROLL
     for (int32_t chunk = 0; chunk < kDim / 32; ++chunk) {
-      simt::Words words[2];
-      TESSERA_UNROLL
-      for (int32_t half = 0; half < 2; ++half) {
-        words[half] = lines_of_lane[key_line<kBits>(chunk, half, 0) / 4];
-        TESSERA_UNROLL
-        for (int32_t i = 0; i < 4; ++i) {
-          words[half].at[i] = unpacked<kBits>(words[half].at[i], key_part<kBits>(chunk, half));
-        }
-      }
-      TESSERA_UNROLL
-      for (int32_t product = 0; product < kProducts; ++product) {
-        uint32_t query[2];
-        TESSERA_UNROLL
-        for (int32_t half = 0; half < 2; ++half) {
-          query[half] = *reinterpret_cast<const uint32_t*>(
-              &memory.codes[8 * product + g][4 * key_sub_line<kBits>(chunk, half, t)]);
-        }
-        TESSERA_UNROLL
-        for (int32_t m = 0; m < 2; ++m) {
-          const uint32_t keys[4] = {words[0].at[2 * m], words[0].at[2 * m + 1], words[1].at[2 * m],
-                                    words[1].at[2 * m + 1]};
-          simt::mma_u8s8(sums[product][m], keys, query);
-        }
-      }
+      add_key_chunk<kBits>(
+          memory.codes, chunk, [&](int32_t i) { return lines_of_lane[i]; }, sums);
     }
-    TESSERA_UNROLL
-    for (int32_t product = 0; product < kProducts; ++product) {
-      const auto query = memory.queries[kPairsOfProduct * product + t];
-      TESSERA_UNROLL
-      for (int32_t i = 0; i < 4; ++i) {  // the lane's tokens in this set
-        const int32_t dot =
-            256 * sums[product][i / 2][i % 2 * 2] + sums[product][i / 2][i % 2 * 2 + 1];
-        scores[product][4 * set + i] =
-            simt::fma(query.sum, zeros.of[i], static_cast<float>(dot) * query.step * scales.of[i]);
-      }
-    }
+    scores_of_sums(memory.codes, set, sums, of, scores);
   }
 }
 
@@ -121,27 +158,15 @@ struct CodeWeights {
   float zeros[kProducts];  // sum of weight * zero over the lane's tokens
 };
 // Writes a pair's weights times the values' scales, as integers, to the warp's memory.
-template <int kDim, int kProducts>
+// scales_of(set): TokenScales of the lane's tokens in a set.
+template <int kDim, int kProducts, class ScalesOf>
 TESSERA_DEVICE CodeWeights<kProducts> put_code_weights(WarpMemory<kDim, kProducts>& memory,
-                                                       const Tile& tile,
-                                                       const float (&weights)[kProducts][8]) {
+                                                       const float (&weights)[kProducts][8],
+                                                       ScalesOf&& scales_of) {
   const int32_t lane = simt::not_kept(simt::lane());  // registers are scarce
   const int32_t g = lane / 4;
   const int32_t t = lane % 4;
-  float scales[8];
-  float zeros[8];
-  TESSERA_UNROLL
-  for (int32_t set = 0; set < 2; ++set) {
-    const TilePlace& place = memory.places[tile.first_place + 2 * set + g / 4];
-    const f16* from = place.value_scales + 4 * (g % 4);
-    const FourScales of_set(from);
-    const FourScales zeros_of_set(from + place.zeros);
-    TESSERA_UNROLL
-    for (int32_t i = 0; i < 4; ++i) {
-      scales[4 * set + i] = of_set.of[i];
-      zeros[4 * set + i] = zeros_of_set.of[i];
-    }
-  }
+  const TokenScales of[2] = {scales_of(0), scales_of(1)};
   CodeWeights<kProducts> result = {};
   TESSERA_UNROLL
   for (int32_t product = 0; product < kProducts; ++product) {
@@ -151,9 +176,11 @@ TESSERA_DEVICE CodeWeights<kProducts> put_code_weights(WarpMemory<kDim, kProduct
     for (int32_t i = 0; i < 8; ++i) {
       // Places without a token may hold any scale; their weight is 0.
       const bool seen = weights[product][i] > 0;
-      scaled[i] = seen ? weights[product][i] * scales[i] : 0.0f;
-      result.zeros[product] = seen ? simt::fma(weights[product][i], zeros[i], result.zeros[product])
-                                   : result.zeros[product];
+      const TokenScales& of_set = of[i / 4];
+      scaled[i] = seen ? weights[product][i] * of_set.scales.of[i % 4] : 0.0f;
+      result.zeros[product] =
+          seen ? simt::fma(weights[product][i], of_set.zeros.of[i % 4], result.zeros[product])
+               : result.zeros[product];
       largest = simt::max(largest, scaled[i]);
     }
     TESSERA_UNROLL
@@ -180,20 +207,57 @@ TESSERA_DEVICE CodeWeights<kProducts> put_code_weights(WarpMemory<kDim, kProduct
   return result;
 }
 
-// Returns: words of a lane's four channels for one half of a chunk of 32 tokens. `block`: block of
-// 16 channels. `channels`: first of the four channels in the block.
-template <int kBits>
-TESSERA_DEVICE simt::Words value_words(const TilePlace* places, int32_t block, int32_t channels,
-                                       int32_t chunk, int32_t half, int32_t t) {
-  const int32_t quad = value_quad<kBits>(chunk, half, t);
-  const int32_t sub_line = 4 * block + quad % 4;
-  simt::Words words =
-      simt::load_global(places[quad / 4].values + sub_line / (8 / kBits) * 64 + 4 * channels);
+// Adds the values of a chunk of 32 tokens to the lane's sums. words_at(part, line): the lane's words
+// of a line. block: block of 16 channels that the lane has.
+template <int kBits, int kDim, int kProducts, class WordsAt>
+TESSERA_DEVICE void add_value_chunk(const WarpMemory<kDim, kProducts>& memory, int32_t block,
+                                    int32_t chunk, WordsAt&& words_at,
+                                    int32_t (&sums)[kProducts][2][4]) {
+  const int32_t g = simt::lane() / 4;
+  const int32_t t = simt::lane() % 4;
+  simt::Words words[2];
   TESSERA_UNROLL
-  for (int32_t i = 0; i < 4; ++i) {
-    words.at[i] = unpacked<kBits>(words.at[i], sub_line % (8 / kBits));
+  for (int32_t half = 0; half < 2; ++half) {
+    words[half] = words_at(value_part<kBits>(chunk, half, t), value_line<kBits>(block, t));
+    TESSERA_UNROLL
+    for (int32_t i = 0; i < 4; ++i) {
+      words[half].at[i] =
+          unpacked<kBits>(words[half].at[i], value_index<kBits>(block, chunk, half));
+    }
   }
-  return words;
+  TESSERA_UNROLL
+  for (int32_t product = 0; product < kProducts; ++product) {
+    uint32_t weight[2];
+    TESSERA_UNROLL
+    for (int32_t half = 0; half < 2; ++half) {
+      weight[half] = memory.weights[product][g][4 * value_part<kBits>(chunk, half, t) +
+                                                value_quad<kBits>(chunk, half, t)];
+    }
+    TESSERA_UNROLL
+    for (int32_t m = 0; m < 2; ++m) {
+      const uint32_t values[4] = {words[0].at[2 * m], words[0].at[2 * m + 1], words[1].at[2 * m],
+                                  words[1].at[2 * m + 1]};
+      simt::mma_u8s8(sums[product][m], values, weight);
+    }
+  }
+}
+
+// Computes out[product][block][i] = out * correction + the values of those sums.
+template <int kProducts, int kBlocks>
+TESSERA_DEVICE void add_value_sums(int32_t block, const int32_t (&sums)[kProducts][2][4],
+                                   const CodeWeights<kProducts>& weights,
+                                   const float (&correction)[kProducts],
+                                   float (&out)[kProducts][kBlocks][4]) {
+  TESSERA_UNROLL
+  for (int32_t product = 0; product < kProducts; ++product) {
+    TESSERA_UNROLL
+    for (int32_t i = 0; i < 4; ++i) {
+      const int32_t dot =
+          256 * sums[product][i / 2][i % 2 * 2] + sums[product][i / 2][i % 2 * 2 + 1];
+      float& to = out[product][block][i];
+      to = simt::fma(to, correction[product], static_cast<float>(dot) * weights.step[product]);
+    }
+  }
 }
 
 // Computes out[product][block][i] = out * correction + the sum over the tile's tokens, for channel
@@ -204,7 +268,6 @@ TESSERA_DEVICE void add_code_values(const WarpMemory<kDim, kProducts>& memory, c
                                     const float (&correction)[kProducts],
                                     float (&out)[kProducts][kDim / 32][4]) {
   const int32_t g = simt::lane() / 4;
-  const int32_t t = simt::lane() % 4;
   TESSERA_UNROLL
   for (int32_t block = 0; block < kDim / 32; ++block) {
     if (block * 32 >= tile.layout.head_dim) {
@@ -217,34 +280,15 @@ TESSERA_DEVICE void add_code_values(const WarpMemory<kDim, kProducts>& memory, c
     int32_t sums[kProducts][2][4] = {};
     TESSERA_UNROLL
     for (int32_t chunk = 0; chunk < 2; ++chunk) {
-      simt::Words words[2];
-      TESSERA_UNROLL
-      for (int32_t half = 0; half < 2; ++half) {
-        words[half] = value_words<kBits>(memory.places + tile.first_place, of_lane, 4 * (g % 4),
-                                         chunk, half, t);
-      }
-      TESSERA_UNROLL
-      for (int32_t product = 0; product < kProducts; ++product) {
-        const uint32_t weight[2] = {memory.weights[product][g][value_quad<kBits>(chunk, 0, t)],
-                                    memory.weights[product][g][value_quad<kBits>(chunk, 1, t)]};
-        TESSERA_UNROLL
-        for (int32_t m = 0; m < 2; ++m) {
-          const uint32_t values[4] = {words[0].at[2 * m], words[0].at[2 * m + 1],
-                                      words[1].at[2 * m], words[1].at[2 * m + 1]};
-          simt::mma_u8s8(sums[product][m], values, weight);
-        }
-      }
+      add_value_chunk<kBits>(
+          memory, of_lane, chunk,
+          [&](int32_t part, int32_t line) {
+            return simt::load_global(memory.places[tile.first_place + part].values + 64 * line +
+                                     16 * (g % 4));
+          },
+          sums);
     }
-    TESSERA_UNROLL
-    for (int32_t product = 0; product < kProducts; ++product) {
-      TESSERA_UNROLL
-      for (int32_t i = 0; i < 4; ++i) {
-        const int32_t dot =
-            256 * sums[product][i / 2][i % 2 * 2] + sums[product][i / 2][i % 2 * 2 + 1];
-        float& to = out[product][block][i];
-        to = simt::fma(to, correction[product], static_cast<float>(dot) * weights.step[product]);
-      }
-    }
+    add_value_sums(block, sums, weights, correction, out);
   }
 }
 

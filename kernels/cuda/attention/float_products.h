@@ -15,13 +15,14 @@ namespace tessera::cuda {
 // 8 g .. 8 g + 7 of the scores, and channels 32 block + 4 g .. + 3 of the values, as in
 // code_products.h.
 
-// Computes scores[product][i] for token 8 g + i and the lane's pair.
-template <int kDim, int kProducts>
+// Computes scores[product][i] for token 8 g + i and the lane's pair. fragment(product, chunk): as
+// HalfQueries has it.
+template <int kDim, int kProducts, class FragmentOf>
 TESSERA_DEVICE void half_scores(const WarpMemory<kDim, kProducts>& memory, const Tile& tile,
-                                int32_t lane, float (&scores)[kProducts][8]) {
+                                FragmentOf&& fragment, float (&scores)[kProducts][8]) {
   constexpr int32_t kTile = KvPageLayout::kKeyTile;
-  const int32_t g = lane / 4;
-  const int32_t t = lane % 4;
+  const int32_t g = simt::lane() / 4;
+  const int32_t t = simt::lane() % 4;
   const std::byte* keys = memory.places[tile.first_place + g / 2].keys;
   float sums[kProducts][4][4] = {};
   TESSERA_UNROLL_BY(2)
@@ -37,16 +38,14 @@ TESSERA_DEVICE void half_scores(const WarpMemory<kDim, kProducts>& memory, const
     }
     TESSERA_UNROLL
     for (int32_t product = 0; product < kProducts; ++product) {
-      const auto* query =
-          reinterpret_cast<const uint32_t*>(&memory.halves[8 * product + g][channel]);
-      const uint32_t of_query[2] = {query[0], query[1]};
+      const simt::WordPair query = fragment(product, chunk);
       TESSERA_UNROLL
       for (int32_t m = 0; m < 4; ++m) {
         const uint32_t of_keys[4] = {simt::merge_low(words[0].at[m], words[1].at[m]),
                                      simt::merge_high(words[0].at[m], words[1].at[m]),
                                      simt::merge_low(words[2].at[m], words[3].at[m]),
                                      simt::merge_high(words[2].at[m], words[3].at[m])};
-        simt::mma_f16(sums[product][m], of_keys, of_query);
+        simt::mma_f16(sums[product][m], of_keys, query.at);
       }
     }
   }
@@ -85,10 +84,10 @@ TESSERA_DEVICE void put_half_weights(WarpMemory<kDim, kProducts>& memory,
 // first(block) + i of Channels.
 template <class Channels, int kDim, int kProducts>
 TESSERA_DEVICE void add_half_values(const WarpMemory<kDim, kProducts>& memory, const Tile& tile,
-                                    int32_t lane, const float (&correction)[kProducts],
+                                    const float (&correction)[kProducts],
                                     float (&out)[kProducts][kDim / 32][4]) {
-  const int32_t g = lane / 4;
-  const int32_t t = lane % 4;
+  const int32_t g = simt::lane() / 4;
+  const int32_t t = simt::lane() % 4;
   const int32_t head_dim = tile.layout.head_dim;
   // Places without a token may hold NaN, which a weight of 0 does not cancel.
   uint32_t seen = 0;  // a bit for each of the lane's 16 tokens

@@ -28,12 +28,25 @@ TESSERA_DEVICE void put_log_sum(const AttentionArgs& args, int32_t row, int32_t 
   }
 }
 
-// Neighbouring channels of a pair's values.
+// Channels of a pair's values, kStep apart.
+template <int32_t kStep = 1>
 TESSERA_DEVICE FourChannels load_channels(const float* from) {
-  return std::bit_cast<FourChannels>(simt::load_words(from));
+  if constexpr (kStep == 1) {
+    return std::bit_cast<FourChannels>(simt::load_words(from));
+  } else {
+    return {{from[0], from[kStep], from[2 * kStep], from[3 * kStep]}};
+  }
 }
+template <int32_t kStep = 1>
 TESSERA_DEVICE void store_channels(float* to, const FourChannels& values) {
-  simt::store_words(to, std::bit_cast<simt::Words>(values));
+  if constexpr (kStep == 1) {
+    simt::store_words(to, std::bit_cast<simt::Words>(values));
+  } else {
+    TESSERA_UNROLL
+    for (int32_t i = 0; i < 4; ++i) {
+      to[kStep * i] = values.of[i];
+    }
+  }
 }
 
 // Factors of a merge: of the values so far, and of those that are added.

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <type_traits>
+
 #include "kernels/cuda/attention/tile.h"
 #include "kernels/cuda/attention/work.h"
 #include "kernels/cuda/simt/block.h"
@@ -93,9 +95,10 @@ struct WarpTask {
   }
 };
 
-// Channels of `out` that a lane has: four neighbours in each block.
+// Channels of `out` that a lane has: four in each block, kStep apart.
 struct BlockedChannels {  // neighbouring lanes have neighbouring fours
   static constexpr bool kNeighbours = false;
+  static constexpr int32_t kStep = 1;
   template <int kDim>
   TESSERA_DEVICE static int32_t first(int32_t block) {
     return 32 * block + 4 * (simt::lane() / 4);
@@ -103,9 +106,18 @@ struct BlockedChannels {  // neighbouring lanes have neighbouring fours
 };
 struct NeighbourChannels {  // all of a lane's channels are neighbours
   static constexpr bool kNeighbours = true;
+  static constexpr int32_t kStep = 1;
   template <int kDim>
   TESSERA_DEVICE static int32_t first(int32_t block) {
     return kDim / 8 * (simt::lane() / 4) + 4 * block;
+  }
+};
+struct SteppedChannels {  // neighbouring lanes have neighbouring channels
+  static constexpr bool kNeighbours = false;
+  static constexpr int32_t kStep = 8;
+  template <int kDim>
+  TESSERA_DEVICE static int32_t first(int32_t block) {
+    return 32 * block + simt::lane() / 4;
   }
 };
 
@@ -121,7 +133,6 @@ struct WarpMemory {
 
   alignas(16) TilePlace places[kPlacedTiles * Tile::kPlaces];
   WarpTask task;
-  alignas(16) f16 halves[kColumns][kDim + 8];  // queries as f16
   // Weights of a tile, column by column: bytes, f16, or floats (then one column for each pair).
   alignas(16) uint32_t weights[kProducts][8][kWeightWords];
   // Partial softmax of each pair over the slices of a split so far, and over the splits so far,
@@ -130,24 +141,47 @@ struct WarpMemory {
   PartialSums of_row[kPairsOfProduct * kProducts];
 };
 
-// The same for rows that may have codes.
+// Queries as f16, column by column.
 template <int kDim, int kProducts>
-struct CodeWarpMemory : WarpMemory<kDim, kProducts> {
+struct HalfQueries {
+  alignas(16) f16 columns[8 * kProducts][kDim + 8];
+
+  // Returns: the lane's part of a product with channels [16 chunk, 16 chunk + 16).
+  TESSERA_DEVICE simt::WordPair fragment(int32_t product, int32_t chunk) const {
+    const int32_t lane = simt::lane();
+    return simt::load_pair(&columns[8 * product + lane / 4][16 * chunk + 4 * (lane % 4)]);
+  }
+};
+
+// Queries as bytes, for rows that may have codes.
+template <int kDim, int kProducts>
+struct CodeQueries {
   struct Query {
     float step;  // scale of the query's codes
     float sum;   // sum of its channels
   };
-  alignas(16) uint8_t codes[WarpMemory<kDim, kProducts>::kColumns][kDim + 16];  // queries as bytes
-  Query queries[kPairsOfProduct * kProducts];
+  alignas(16) uint8_t columns[8 * kProducts][kDim + 16];
+  Query of[kPairsOfProduct * kProducts];
   // Sums over the values' zeros of a lane's tokens so far. Like `of_split`, not in registers.
   float zeros[kProducts][simt::kWarp];
+};
+
+// Memory for tiles of floats and sparse formats, and for tiles of any format.
+template <int kDim, int kProducts>
+struct HalfWarpMemory : WarpMemory<kDim, kProducts> {
+  HalfQueries<kDim, kProducts> halves;
+};
+template <int kDim, int kProducts>
+struct AnyWarpMemory : HalfWarpMemory<kDim, kProducts> {
+  CodeQueries<kDim, kProducts> codes;
 };
 
 // Returns: bytes of a block's shared memory: the Memory of its warps, then a Parts for each warp if
 // a row has sparse tiles.
 template <class Memory, class Parts>
 constexpr int32_t block_memory_bytes(int32_t warps, bool sparse) {
-  return warps * static_cast<int32_t>(sizeof(Memory) + (sparse ? sizeof(Parts) : 0));
+  const bool parts = sparse && !std::is_empty_v<Parts>;
+  return warps * static_cast<int32_t>(sizeof(Memory) + (parts ? sizeof(Parts) : 0));
 }
 template <class Memory>
 TESSERA_DEVICE Memory& warp_memory() {
@@ -160,9 +194,10 @@ TESSERA_DEVICE Parts& warp_parts() {
   return reinterpret_cast<Parts*>(behind)[simt::warp()];
 }
 
-// Fills the warp's memory with `pairs` queries, multiplied by `scale`. `scale` includes log2(e), so
-// that the softmax uses powers of 2. Queries beyond `pairs` and channels beyond head_dim are 0.
-// query(pair): pointer to its first channel, [head_dim].
+// Fills the HalfQueries and the CodeQueries of the warp's memory, if it has them, with `pairs`
+// queries, multiplied by `scale`. `scale` includes log2(e), so that the softmax uses powers of 2.
+// Queries beyond `pairs` and channels beyond head_dim are 0. query(pair): pointer to its first
+// channel, [head_dim].
 // Requires: all lanes call it.
 template <int kDim, int kProducts, class Memory, class QueryAt>
 TESSERA_DEVICE void load_queries(Memory& memory, int32_t pairs, int32_t head_dim, float scale,
@@ -177,9 +212,11 @@ TESSERA_DEVICE void load_queries(Memory& memory, int32_t pairs, int32_t head_dim
       channels[i] = pair < pairs && channel < head_dim ? query(pair)[channel] * scale : 0.0f;
       largest = simt::max(largest, simt::abs(channels[i]));
       sum += channels[i];
-      const SplitHalf half = split_half(channels[i]);
-      memory.halves[2 * pair][channel] = simt::as_f16(half.high);
-      memory.halves[2 * pair + 1][channel] = simt::as_f16(half.low);
+      if constexpr (requires { memory.halves; }) {
+        const SplitHalf half = split_half(channels[i]);
+        memory.halves.columns[2 * pair][channel] = simt::as_f16(half.high);
+        memory.halves.columns[2 * pair + 1][channel] = simt::as_f16(half.low);
+      }
     }
     if constexpr (requires { memory.codes; }) {
       largest = simt::warp_max(largest);
@@ -189,15 +226,35 @@ TESSERA_DEVICE void load_queries(Memory& memory, int32_t pairs, int32_t head_dim
       for (int32_t i = 0; i < kDim / simt::kWarp; ++i) {
         const int32_t channel = i * simt::kWarp + simt::lane();
         const int32_t code = simt::round(channels[i] * inverse);
-        memory.codes[2 * pair][channel] = static_cast<uint8_t>(high_byte(code));
-        memory.codes[2 * pair + 1][channel] = static_cast<uint8_t>(low_byte(code));
+        memory.codes.columns[2 * pair][channel] = static_cast<uint8_t>(high_byte(code));
+        memory.codes.columns[2 * pair + 1][channel] = static_cast<uint8_t>(low_byte(code));
       }
       if (simt::lane() == 0) {
-        memory.queries[pair] = {largest / kCodeRange, sum};
+        memory.codes.of[pair] = {largest / kCodeRange, sum};
       }
     }
   }
   simt::sync_warp();
+}
+
+// Returns: what HalfQueries::fragment() would, from the query itself, where the warp's memory has
+// no HalfQueries. head_dim is kDim.
+template <class QueryAt>
+TESSERA_DEVICE simt::WordPair query_fragment(int32_t product, int32_t chunk, int32_t pairs,
+                                             float scale, QueryAt&& query) {
+  const int32_t g = simt::lane() / 4;
+  const int32_t pair = kPairsOfProduct * product + g / 2;
+  if (pair >= pairs) {
+    return {};
+  }
+  const simt::Words words = simt::load_words(query(pair) + 16 * chunk + 4 * (simt::lane() % 4));
+  float parts[4];
+  TESSERA_UNROLL
+  for (int32_t i = 0; i < 4; ++i) {
+    const SplitHalf half = split_half(std::bit_cast<float>(words.at[i]) * scale);
+    parts[i] = g % 2 == 0 ? half.high : half.low;
+  }
+  return {{simt::pack_f16(parts[0], parts[1]), simt::pack_f16(parts[2], parts[3])}};
 }
 
 }  // namespace tessera::cuda

@@ -20,12 +20,12 @@ TESSERA_DEVICE int32_t token_of_score(bool codes, int32_t index) {
 // Requires: the same `scale` as in load_queries(). Only tiles of f32 use `pairs`, `scale` and
 // query(pair).
 template <int kDim, int kProducts, class QueryAt>
-TESSERA_DEVICE void tile_scores(CodeWarpMemory<kDim, kProducts>& memory, const Tile& tile,
+TESSERA_DEVICE void tile_scores(AnyWarpMemory<kDim, kProducts>& memory, const Tile& tile,
                                 int32_t pairs, float scale, QueryAt&& query,
                                 float (&scores)[kProducts][8]) {
   if (tile.layout.format.is_sparse()) {
     SparseParts<kDim> keys(sparse_keys(tile.layout), tile,
-                           warp_parts<CodeWarpMemory<kDim, kProducts>, AnyPart<kDim>>());
+                           warp_parts<AnyWarpMemory<kDim, kProducts>, AnyPart<kDim>>());
     return sparse_scores(memory, tile, keys, scores);
   }
   switch (tile.layout.format.key_bits) {
@@ -36,7 +36,10 @@ TESSERA_DEVICE void tile_scores(CodeWarpMemory<kDim, kProducts>& memory, const T
     case 2:
       return code_scores<2>(memory, tile, scores);
     case 16:
-      return half_scores(memory, tile, simt::lane(), scores);
+      return half_scores(
+          memory, tile,
+          [&](int32_t product, int32_t chunk) { return memory.halves.fragment(product, chunk); },
+          scores);
     default:
       return float_scores(memory, tile, pairs, scale, query, scores);
   }

@@ -253,9 +253,10 @@ struct CopiedParts {
 };
 
 // Memory of a warp for sparse tiles, in a kernel for Rows.
+struct NoParts {};
 template <int kDim, class Rows, bool kCopied>
 struct SparseMemory {
-  using Type = AnyPart<kDim>;
+  using Type = std::conditional_t<Rows::kOneFormat, NoParts, AnyPart<kDim>>;
 };
 template <int kDim, class Rows>
 struct SparseMemory<kDim, Rows, true> {

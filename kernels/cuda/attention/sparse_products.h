@@ -80,7 +80,7 @@ struct ChannelPlace {
 // Lane (g, t) reads a quarter of the channels of tokens g and g + 8 of each 16. Scores are
 // rearranged through the warp's memory.
 template <int kDim, int kProducts, class Parts>
-TESSERA_DEVICE void sparse_scores(WarpMemory<kDim, kProducts>& memory, const Tile& tile,
+TESSERA_DEVICE void sparse_scores(HalfWarpMemory<kDim, kProducts>& memory, const Tile& tile,
                                   Parts& parts, float (&scores)[kProducts][8]) {
   constexpr int32_t kTile = KvPageLayout::kKeyTile;
   constexpr int32_t kQuarter = kDim / 4;
@@ -114,7 +114,7 @@ TESSERA_DEVICE void sparse_scores(WarpMemory<kDim, kProducts>& memory, const Til
       TESSERA_UNROLL
       for (int32_t four = 0; four < kQuarter / 4; ++four) {
         const auto* query = reinterpret_cast<const uint32_t*>(
-            &memory.halves[8 * product + g][kQuarter * t + 4 * four]);
+            &memory.halves.columns[8 * product + g][kQuarter * t + 4 * four]);
         const uint32_t of_query[2] = {query[0], query[1]};
         simt::mma_f16(sums[four % 2], of_keys[four], of_query);
       }
@@ -136,8 +136,8 @@ TESSERA_DEVICE void sparse_scores(WarpMemory<kDim, kProducts>& memory, const Til
   if (tile.layout.format.key_bits <= 8) {
     TESSERA_UNROLL
     for (int32_t first = 0; first < 8; first += 4) {
-      const FourScales scales(memory.places[tile.first_place + g / 2].key_scales + 8 * (g % 2) +
-                              first);
+      const FourScales scales =
+          FourScales::at(memory.places[tile.first_place + g / 2].key_scales + 8 * (g % 2) + first);
       TESSERA_UNROLL
       for (int32_t product = 0; product < kProducts; ++product) {
         TESSERA_UNROLL
@@ -165,7 +165,7 @@ TESSERA_DEVICE void put_sparse_weights(WarpMemory<kDim, kProducts>& memory, cons
     if (!codes) {
       continue;
     }
-    const FourScales of[2] = {FourScales(scales), FourScales(scales + 4)};
+    const FourScales of[2] = {FourScales::at(scales), FourScales::at(scales + 4)};
     float largest = kMinLargest;
     TESSERA_UNROLL
     for (int32_t i = 0; i < 8; ++i) {

@@ -73,16 +73,19 @@ struct TilePlace {
   int32_t zeros;  // f16 elements from a scale to its zero
 };
 
-// The scales (or zeros) of four neighbouring tokens as f32. `from`: the first one's.
+// The scales (or zeros) of four neighbouring tokens as f32. `words`: as f16.
 struct FourScales {
   float of[4];
 
-  TESSERA_DEVICE explicit FourScales(const f16* from) {
-    const simt::WordPair words = simt::load_global_pair(from);
+  TESSERA_DEVICE explicit FourScales(const simt::WordPair& words) {
     TESSERA_UNROLL
     for (int32_t i = 0; i < 4; ++i) {
       of[i] = simt::as_f32(f16{static_cast<uint16_t>(words.at[i / 2] >> (i % 2 * 16))});
     }
+  }
+  // from: the first token's, in global memory.
+  TESSERA_DEVICE static FourScales at(const f16* from) {
+    return FourScales(simt::load_global_pair(from));
   }
 };
 

@@ -4,25 +4,27 @@
 #include <cmath>
 #include <type_traits>
 
-#include "kernels/cuda/attention/row_formats.h"
 #include "kernels/cuda/attention/scores.h"
+#include "kernels/cuda/attention/stages.h"
 #include "kernels/cuda/attention/work.h"
 #include "kernels/cuda/pages/format_kind.h"
 
 namespace tessera::cuda {
 
 // Attention of one warp's block of pairs over one row. A lane's registers hold data of its pair in
-// each product (pair 4 product + lane % 4), of its tokens, and of channels 32 block + 4 (lane / 4)
-// .. + 3. kDim: head_dim, or the next larger compiled size. Rows: of row_formats.h.
+// each product (pair 4 product + lane % 4), of its tokens, and of its Channels. kDim: head_dim, or the next larger compiled size. Rows: of row_formats.h.
 template <int kDim, int kProducts, class Rows>
 class WarpAttention {
  public:
-  using Memory = std::conditional_t<has_codes<Rows>(), CodeWarpMemory<kDim, kProducts>,
-                                    WarpMemory<kDim, kProducts>>;
+  using Memory = MemoryOfRows<kDim, kProducts, Rows>;
   // Sparse rows of one format are copied by whole tiles. All others bring parts of tiles.
   static constexpr bool kCopied = copies_parts<Rows>();
+  // Tiles of f16, and pages of codes, of one format go through stages.
+  static constexpr bool kStaged = Rows::kOneFormat && !kCopied;
   using Parts = typename SparseMemory<kDim, Rows, kCopied>::Type;
-  using Channels = std::conditional_t<kCopied, NeighbourChannels, BlockedChannels>;
+  using Channels =
+      std::conditional_t<kCopied, NeighbourChannels,
+                         std::conditional_t<has_halves<Rows>(), SteppedChannels, BlockedChannels>>;
   static constexpr int32_t kPairs = kPairsOfProduct * kProducts;
   static constexpr int32_t kBlocks = kDim / 32;
 
@@ -30,18 +32,37 @@ class WarpAttention {
   // null, run() writes the scores of its tiles there.
   TESSERA_DEVICE WarpAttention(const AttentionArgs& args, Memory& memory)
       : args_(args), task_(memory.task), memory_(memory) {
-    load_queries<kDim, kProducts>(memory, task_.pairs, head_dim(), args.scale * kLog2E,
-                                  [this](int32_t pair) { return query(pair); });
+    if constexpr (kStaged) {
+      begin_tile(task_.all_first);
+      TESSERA_UNROLL
+      for (int32_t piece = 0; piece < decltype(memory.stages)::kStages - 1; ++piece) {
+        if (copied_ != nullptr) {
+          copy_piece(piece);
+        }
+        simt::end_copy_group();
+      }
+    }
+    if constexpr (has_halves<Rows>()) {
+      TESSERA_UNROLL
+      for (int32_t i = 0; i < kProducts * (kDim / 16); ++i) {
+        half_queries_[i / (kDim / 16)][i % (kDim / 16)] =
+            fragment(i / (kDim / 16), i % (kDim / 16));
+      }
+    } else {
+      load_queries<kDim, kProducts>(memory, task_.pairs, head_dim(), args.scale * kLog2E,
+                                    [this](int32_t pair) { return query(pair); });
+    }
   }
 
-  // Computes attention over the tiles of the task's slice, from an empty softmax state.
+  // Computes attention over the tiles of the task's next slice, from an empty softmax state.
+  // Requires: it has been called for the slices of the task before that, in order.
   TESSERA_DEVICE void run() {
     TESSERA_UNROLL
     for (int32_t product = 0; product < kProducts; ++product) {
       maximum_[product] = -FLT_MAX;
       sum_[product] = 0;
       if constexpr (has_codes<Rows>()) {
-        memory_.zeros[product][simt::lane()] = 0;
+        memory_.codes.zeros[product][simt::lane()] = 0;
       }
       TESSERA_UNROLL
       for (int32_t i = 0; i < 4 * kBlocks; ++i) {
@@ -53,7 +74,7 @@ class WarpAttention {
     for (int32_t product = 0; product < kProducts; ++product) {
       zeros_[product] = 0;
       if constexpr (has_codes<Rows>()) {
-        zeros_[product] = memory_.zeros[product][simt::lane()];
+        zeros_[product] = memory_.codes.zeros[product][simt::lane()];
       }
       TESSERA_UNROLL
       for (int32_t mask = 4; mask < simt::kWarp; mask *= 2) {
@@ -93,6 +114,10 @@ class WarpAttention {
   TESSERA_DEVICE const float* query(int32_t pair) const {
     return args_.queries.data + task_.of[pair].row * args_.queries.stride +
            int64_t{task_.of[pair].head} * head_dim();
+  }
+  TESSERA_DEVICE simt::WordPair fragment(int32_t product, int32_t chunk) const {
+    return query_fragment(product, chunk, task_.pairs, args_.scale * kLog2E,
+                          [this](int32_t pair) { return query(pair); });
   }
   TESSERA_DEVICE int32_t position(int32_t pair) const {
     return task_.of[Rows::kOneFormat ? 0 : pair].position;
@@ -140,26 +165,28 @@ class WarpAttention {
 
   // Numbers of the slice are read from the task when they are needed: registers are scarce.
   TESSERA_DEVICE void attend_tiles() {
-    if constexpr (Rows::kOneFormat) {
-      // Pages in a loop of their own, without the residual buffer's format. Places are resolved for
-      // the task's next tiles, also beyond the slice.
+    if constexpr (has_halves<Rows>()) {
+      TESSERA_UNROLL_BY(1)
+      for (int32_t index = task_.first; index < task_.end; ++index) {
+        attend(index, index == task_.all_pages_end);
+      }
+    } else if constexpr (Rows::kOneFormat) {
+      // Pages in a loop of their own, without the residual buffer's format.
       TESSERA_UNROLL_BY(1)
       for (int32_t index = task_.first; index < task_.pages_end; ++index) {
-        const int32_t placed = (index - task_.all_first) % kPlacedTiles;
-        if (placed == 0) {
+        if (!kStaged && placed(index) == 0) {
           put_places(index, task_.all_pages_end, false);
         }
-        attend(index, placed, false);
+        attend(index, false);
       }
       if (task_.end > task_.pages_end) {
         put_places(task_.pages_end, task_.end, true);
-        attend(task_.pages_end, 0, true);
+        attend(task_.pages_end, true);
       }
     } else {
       for (int32_t index = task_.first; index < task_.end; ++index) {
-        const bool is_dense = index == task_.pages_end;
-        put_places(index, index + 1, is_dense);
-        attend(index, 0, is_dense);
+        put_places(index, index + 1, index == task_.pages_end);
+        attend(index, index == task_.pages_end);
       }
     }
   }
@@ -189,13 +216,20 @@ class WarpAttention {
     return at;
   }
 
+  // Returns: index of a tile's places in the warp's memory, in tiles. Kernels of one format resolve
+  // those of kPlacedTiles at once, also beyond the slice.
+  TESSERA_DEVICE int32_t placed(int32_t index) const {
+    return Rows::kOneFormat && index < staged_end() ? (index - task_.all_first) % kPlacedTiles : 0;
+  }
   // Resolves the places of tiles from `first` on: of kPlacedTiles at most, before `end`. Each lane
-  // has one, so the page ids of all are loaded at once.
+  // has one, so the page ids of all are loaded at once. `is_dense`: they are the last tile of the
+  // row. Tiles of f16 may include that one without it.
   TESSERA_DEVICE void put_places(int32_t first, int32_t end, bool is_dense) {
     simt::sync_warp();  // the places before have been read
     const int32_t index = first + simt::lane() / Tile::kPlaces;
     if (index < end) {
-      const RowTile at = row_tile(index, is_dense);
+      const RowTile at =
+          row_tile(index, is_dense || (has_halves<Rows>() && index == task_.all_pages_end));
       if (at.tile.begin < at.tile.end) {
         memory_.places[simt::lane()] = at.tile.place(args_.pages, task_.row, at.is_high, at.in_tier,
                                                      simt::lane() % Tile::kPlaces);
@@ -204,52 +238,104 @@ class WarpAttention {
     simt::sync_warp();
   }
 
-  // `placed`: index of the tile among those of one put_places().
-  TESSERA_DEVICE void attend(int32_t index, int32_t placed, bool is_dense) {
+  // End of the task's tiles that go through stages: all of f16, those in pages of codes.
+  TESSERA_DEVICE int32_t staged_end() const {
+    return has_halves<Rows>() ? task_.all_end : task_.all_pages_end;
+  }
+  // Begins with the copies of tile `index`: its first piece. copied_: its places, or null if the task
+  // has no such tile.
+  TESSERA_DEVICE void begin_tile(int32_t index) {
+    copied_ = nullptr;
+    if (index < staged_end()) {
+      const int32_t at = placed(index);
+      if (at == 0) {
+        put_places(index, staged_end(), false);
+      }
+      copied_ = memory_.places + Tile::kPlaces * at;
+    }
+  }
+  TESSERA_DEVICE void copy_piece(int32_t piece) {
+    // Both tiers of a kernel for one format have pages of one layout.
+    memory_.stages.copy(piece, copied_, args_.pages.layouts[task_.span.tiers.high].capacity);
+  }
+  // Waits for a piece of tile `index`, and begins to copy a later one to the stage that the warp has
+  // read before. Returns: the piece's stage.
+  TESSERA_DEVICE const std::byte* next_piece(int32_t index, int32_t piece) {
+    using Stages = decltype(memory_.stages);
+    simt::wait_for_copies<Stages::kStages - 2>();
+    simt::sync_warp();
+    const int32_t later = piece + Stages::kStages - 1;
+    if (later == Stages::kPieces) {
+      begin_tile(index + 1);
+    }
+    if (later < Stages::kPieces || copied_ != nullptr) {
+      copy_piece(later % Stages::kPieces);
+    }
+    simt::end_copy_group();
+    return memory_.stages.of[piece % Stages::kStages];
+  }
+
+  TESSERA_DEVICE void attend(int32_t index, bool is_dense) {
     RowTile at = row_tile(index, is_dense);
     Tile& tile = at.tile;
-    tile.first_place = Tile::kPlaces * placed;
+    tile.first_place = Tile::kPlaces * placed(index);
     if (tile.begin >= tile.end) {
       return;
     }
     simt::sync_warp();  // the weights and values of the previous tile have been read
-    const KvFormat format = tile.layout.format;
+    const auto next = [&](auto piece) { return next_piece(index, piece); };
     float weights[kProducts][8];
-    if constexpr (kCopied) {
-      copied_scores(tile, is_dense, weights);
-    } else if constexpr (!has_codes<Rows>()) {
-      half_scores(memory_, tile, lane_of_halves(), weights);
-    } else {
-      tile_scores(
-          memory_, tile, task_.pairs, args_.scale * kLog2E,
-          [this](int32_t pair) { return query(pair); }, weights);
-    }
+    scores_of(tile, is_dense, next, weights);
     if (task_.scores_left != nullptr) {
-      leave(index, format.is_codes(), weights);
+      leave(index, tile.layout.format.is_codes(), weights);
     }
     float correction[kProducts];
     TESSERA_UNROLL
     for (int32_t product = 0; product < kProducts; ++product) {
       const Seen range = seen(pair(product), is_dense, at.first, at.tokens);
-      correction[product] = to_weights(product, range, format.is_codes(), weights[product]);
+      correction[product] =
+          to_weights(product, range, tile.layout.format.is_codes(), weights[product]);
     }
-    add_values(tile, weights, correction);
+    if constexpr (kStaged) {
+      add_staged_values(tile, is_dense, next, weights, correction);
+    } else {
+      add_values(tile, weights, correction);
+    }
   }
 
-  // Returns: the lane, for half_scores and add_half_values. Where these are the loop over pages, it
-  // is taken anew for each tile: 96 registers do not also hold the numbers that follow from it.
-  TESSERA_DEVICE static int32_t lane_of_halves() {
-    return has_halves<Rows>() ? simt::not_kept(simt::lane()) : simt::lane();
-  }
   TESSERA_DEVICE Parts& parts() const { return warp_parts<Memory, Parts>(); }
 
+  // next(piece): next_piece() of the tile.
+  template <class Next>
+  TESSERA_DEVICE void scores_of(const Tile& tile, bool is_dense, Next&& next,
+                                float (&scores)[kProducts][8]) {
+    if constexpr (has_halves<Rows>()) {
+      staged_half_scores<kDim, kProducts>(memory_, half_queries_, next, scores);
+    } else if constexpr (!Rows::kOneFormat) {
+      tile_scores(
+          memory_, tile, task_.pairs, args_.scale * kLog2E,
+          [this](int32_t pair) { return query(pair); }, scores);
+    } else if (is_dense) {
+      half_scores<kDim, kProducts>(
+          memory_, tile,
+          [this](int32_t product, int32_t chunk) {
+            if constexpr (kCopied) {
+              return memory_.halves.fragment(product, chunk);
+            } else {
+              return fragment(product, chunk);
+            }
+          },
+          scores);
+    } else if constexpr (kCopied) {
+      copied_scores(tile, scores);
+    } else {
+      staged_code_scores<Rows::kFormat.key_bits, kDim, kProducts>(memory_.codes, memory_.stages,
+                                                                  next, scores);
+    }
+  }
   // Computes the scores of a tile whose parts are copied. Its values come while scores become
   // weights.
-  TESSERA_DEVICE void copied_scores(const Tile& tile, bool is_dense,
-                                    float (&scores)[kProducts][8]) {
-    if (is_dense) {
-      return half_scores(memory_, tile, lane_of_halves(), scores);
-    }
+  TESSERA_DEVICE void copied_scores(const Tile& tile, float (&scores)[kProducts][8]) {
     const TilePlace* places = memory_.places + tile.first_place;
     parts().copy({places[0].keys, places[1].keys, places[2].keys, places[3].keys});
     parts().template wait<kKeyUnits>(tile);
@@ -307,13 +393,45 @@ class WarpAttention {
     return correction;
   }
 
+  template <class Next>
+  TESSERA_DEVICE void add_staged_values(const Tile& tile, bool is_dense, Next&& next,
+                                        const float (&weights)[kProducts][8],
+                                        const float (&correction)[kProducts]) {
+    if constexpr (has_halves<Rows>()) {
+      put_half_weights<kDim, kProducts>(memory_, weights);
+      const auto next_seen = [&](int32_t piece) {
+        const std::byte* stage = next(piece);
+        if (tile.begin > 0 || tile.end < kKvGroup) {
+          memory_.stages.clear_unseen(piece, tile);
+        }
+        return stage;
+      };
+      add_staged_half_values<kDim, kProducts>(memory_, next_seen, correction, out_);
+    } else if (is_dense) {
+      const float none[kProducts] = {};
+      add_zeros(none, correction);
+      put_half_weights<kDim, kProducts>(memory_, weights);
+      add_half_values<Channels, kDim, kProducts>(memory_, tile, correction, out_);
+    } else {
+      const auto& stages = memory_.stages;
+      const std::byte* first = next(stages.kKeyPieces);
+      const CodeWeights<kProducts> codes = put_code_weights<kDim, kProducts>(
+          memory_, weights, [&](int32_t set) { return stages.value_scales_of(set); });
+      add_zeros(codes.zeros, correction);
+      add_staged_code_values<Rows::kFormat.value_bits, kDim, kProducts,
+                             std::remove_cvref_t<decltype(stages)>>(memory_, first, next, codes,
+                                                                    correction, out_);
+    }
+  }
+
   TESSERA_DEVICE void add_values(const Tile& tile, float (&weights)[kProducts][8],
                                  const float (&correction)[kProducts]) {
-    if (!tile.layout.format.is_codes()) {
+    const KvFormat format = tile.layout.format;
+    if (!format.is_codes()) {
       const float none[kProducts] = {};
       add_zeros(none, correction);
     }
-    if (tile.layout.format.is_sparse()) {
+    if (format.is_sparse()) {
       float step[kProducts];
       put_sparse_weights(memory_, tile, weights, step);
       if constexpr (kCopied) {
@@ -324,15 +442,26 @@ class WarpAttention {
         return add_sparse_values<Channels>(memory_, tile, values, step, correction, out_);
       }
     }
-    if (!tile.layout.format.is_codes()) {
-      if (tile.layout.format == kKvF16) {
-        put_half_weights(memory_, weights);
-        return add_half_values<Channels>(memory_, tile, lane_of_halves(), correction, out_);
-      }
-      put_float_weights(memory_, weights);
-      return add_float_values(memory_, tile, correction, out_);
+    if (format == kKvF16) {
+      put_half_weights<kDim, kProducts>(memory_, weights);
+      return add_half_values<Channels, kDim, kProducts>(memory_, tile, correction, out_);
     }
-    const CodeWeights<kProducts> codes = put_code_weights(memory_, tile, weights);
+    if constexpr (!Rows::kOneFormat) {
+      if (!format.is_codes()) {
+        put_float_weights(memory_, weights);
+        return add_float_values(memory_, tile, correction, out_);
+      }
+      add_values_of_codes(tile, weights, correction);
+    }
+  }
+  TESSERA_DEVICE void add_values_of_codes(const Tile& tile, const float (&weights)[kProducts][8],
+                                          const float (&correction)[kProducts]) {
+    const CodeWeights<kProducts> codes =
+        put_code_weights<kDim, kProducts>(memory_, weights, [&](int32_t set) {
+          const TilePlace& place = memory_.places[tile.first_place + 2 * set + simt::lane() / 16];
+          const f16* from = place.value_scales + simt::lane() / 4 % 4 * 4;
+          return TokenScales{FourScales::at(from), FourScales::at(from + place.zeros)};
+        });
     add_zeros(codes.zeros, correction);
     switch (tile.layout.format.value_bits) {
       case 8:
@@ -351,7 +480,7 @@ class WarpAttention {
     if constexpr (has_codes<Rows>()) {
       TESSERA_UNROLL
       for (int32_t product = 0; product < kProducts; ++product) {
-        float& sum = memory_.zeros[product][simt::lane()];
+        float& sum = memory_.codes.zeros[product][simt::lane()];
         sum = sum * correction[product] + zeros[product];
       }
     }
@@ -364,6 +493,9 @@ class WarpAttention {
   float sum_[kProducts];    // over the lane's tokens; over all tokens after run()
   float zeros_[kProducts];  // over all tokens after run()
   float out_[kProducts][kBlocks][4];
+  const TilePlace* copied_;  // places of the tile whose pieces are copied
+  // The queries' fragments; empty in kernels for other rows.
+  simt::WordPair half_queries_[kProducts][has_halves<Rows>() ? kDim / 16 : 1];
 };
 
 }  // namespace tessera::cuda

@@ -92,7 +92,7 @@ struct PairBlocks {
   }
 };
 
-// Values of a pair in four neighbouring channels.
+// Values of a pair in four channels.
 struct FourChannels {
   float of[4];
 

@@ -27,7 +27,7 @@ score_kernel(KvScoreArgs args, const SequenceSpan* sequences, const KvScoring* s
     return;
   }
   ScoreWarp<kDim, kSums>(args, span, scoring, block_x() % args.pages.kv_heads,
-                         warp_memory<CodeWarpMemory<kDim, kProducts>>())
+                         warp_memory<AnyWarpMemory<kDim, kProducts>>())
       .run(block_y() * kWarpsOfBlock + warp(), dense_groups_before(sequences, sequence));
 }
 
@@ -189,7 +189,7 @@ void start(const KvScoreArgs& args, int32_t longest, Stream stream) {
          {.grid_x = static_cast<int32_t>(args.sequences.size()) * args.pages.kv_heads,
           .grid_y = static_cast<int32_t>(div_ceil(tiles, kWarpsOfBlock)),
           .threads = kThreads,
-          .shared_bytes = block_memory_bytes<CodeWarpMemory<kDim, kProducts>, AnyPart<kDim>>(
+          .shared_bytes = block_memory_bytes<AnyWarpMemory<kDim, kProducts>, AnyPart<kDim>>(
               kWarpsOfBlock, any_sparse(args))},
          score_kernel<kDim, kSums>, args, mirror(args.sequences, stream),
          mirror(args.scorings, stream));

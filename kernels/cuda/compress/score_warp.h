@@ -19,7 +19,7 @@ constexpr int32_t kPairs = kPairsOfProduct * kProducts;
 template <int kDim, bool kSums>
 class ScoreWarp {
  public:
-  using Memory = CodeWarpMemory<kDim, kProducts>;
+  using Memory = AnyWarpMemory<kDim, kProducts>;
 
   TESSERA_DEVICE ScoreWarp(const KvScoreArgs& args, const SequenceSpan& span,
                            const KvScoring& scoring, int32_t kv_head, Memory& memory)

@@ -191,6 +191,10 @@ TESSERA_DEVICE Words load_words(const void* from) {
   const uint4 words = *static_cast<const uint4*>(from);
   return {{words.x, words.y, words.z, words.w}};
 }
+TESSERA_DEVICE WordPair load_pair(const void* from) {
+  const uint2 words = *static_cast<const uint2*>(from);
+  return {{words.x, words.y}};
+}
 // The address space is named, so that pointers from shared memory need no generic load. Not
 // volatile, so that the compiler moves loads up.
 TESSERA_DEVICE Words load_global(const void* from) {

@@ -35,6 +35,7 @@
 //   not_kept(x)                         x. The compiler computes numbers that follow from it where
 //                                       they are used, and keeps none in a register across a loop.
 //   load_words, store_words             16 bytes at once
+//   load_pair                           8 bytes at once
 //   load_global, load_global_pair, load_global_word
 //                                       16 (8, 4) bytes of global memory that nothing writes while
 //                                       the kernel runs; read once, so not kept in L1

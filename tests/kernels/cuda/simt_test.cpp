@@ -109,7 +109,8 @@ TEST_P(Simt, TransposesMatricesThatGroupsOfCopiesBring) {
   std::vector<Rows32> rows(kGroups);
   for (Rows32& group : rows) {
     for (auto& row : group.of) {
-      std::generate(std::begin(row), std::end(row), [&] { return static_cast<uint16_t>(random()); });
+      std::generate(std::begin(row), std::end(row),
+                    [&] { return static_cast<uint16_t>(random()); });
     }
   }
   std::vector<Fragments32> results(kGroups);

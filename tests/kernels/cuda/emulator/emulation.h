@@ -264,14 +264,17 @@ inline Words load_words(const void* from) {
   std::memcpy(&words, from, sizeof(words));
   return words;
 }
-inline Words load_global(const void* from) {
-  return load_words(from);
-}
-inline WordPair load_global_pair(const void* from) {
+inline WordPair load_pair(const void* from) {
   TESSERA_CHECK(reinterpret_cast<uintptr_t>(from) % sizeof(WordPair) == 0, "an unaligned load");
   WordPair words;
   std::memcpy(&words, from, sizeof(words));
   return words;
+}
+inline Words load_global(const void* from) {
+  return load_words(from);
+}
+inline WordPair load_global_pair(const void* from) {
+  return load_pair(from);
 }
 inline uint32_t load_global_word(const void* from) {
   TESSERA_CHECK(reinterpret_cast<uintptr_t>(from) % sizeof(uint32_t) == 0, "an unaligned load");

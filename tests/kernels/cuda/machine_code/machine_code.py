@@ -16,7 +16,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 FUNCTION = re.compile(r"^\s*Function\s*:?\s*(\S+?):?$")
 RESOURCES = re.compile(r"REG:(\d+) STACK:(\d+)")
-INSTRUCTION = re.compile(r"/\*([0-9a-f]{4,})\*/\s+(?:@!?U?P\w+ )?([A-Z][\w.]*)\s*([^;]*);")
+INSTRUCTION = re.compile(r"/\*([0-9a-f]{4,})\*/\s+(@!?U?P\w+ )?([A-Z][\w.]*)\s*([^;]*);")
 REGISTER = re.compile(r"\bR(\d+)\b(\.64)?")
 TENSOR_CORE = ("IMMA", "HMMA")
 # The first value of a row that may not be smaller; every other value may not be larger.
@@ -30,6 +30,16 @@ class Instruction:
     address: int
     name: str  # with its modifiers: LDG.E.128.CONSTANT
     operands: str
+    conditional: bool
+
+    def target(self):
+        """Returns: address that a branch goes to; None: it is no branch."""
+        found = re.search(r"0x([0-9a-f]+)", self.operands) if self.name.startswith("BRA") else None
+        return int(found.group(1), 16) if found else None
+
+    def ends(self):
+        """Whether the next instruction never follows."""
+        return self.name in ("BRA", "EXIT", "RET") and not (self.conditional or "P" in self.operands)
 
     def is_16_byte_load(self):
         return self.name.startswith(("LDG", "LD.")) and ".128" in self.name
@@ -60,7 +70,8 @@ def functions_of(sass):
         if function := FUNCTION.match(line):
             current = functions.setdefault(function.group(1), [])
         elif current is not None and (found := INSTRUCTION.search(line)):
-            current.append(Instruction(int(found.group(1), 16), found.group(2), found.group(3)))
+            current.append(Instruction(int(found.group(1), 16), found.group(3), found.group(4),
+                                       found.group(2) is not None))
     for name, instructions in functions.items():  # without the padding behind the last branch
         while instructions and instructions[-1].name == "NOP":
             instructions.pop()
@@ -88,22 +99,43 @@ def loads_in_flight(instructions):
     return most
 
 
+def way_round(instructions, first, last):
+    """Returns: (work, instructions) of the way from `first` to `last` that passes the most work, which is
+    products of the tensor cores and copies to shared memory, and of those the fewest instructions. It
+    follows no branch backwards, so code beside the loop's way is not counted, and a loop inside counts
+    once. None: there is no way."""
+    index = {i.address: at for at, i in enumerate(instructions)}
+    best = {first: (0, 0)}  # of the way to an instruction: work, less its length
+    for at in range(first, last + 1):
+        if at not in best:
+            continue
+        here = instructions[at]
+        work = here.name.startswith(TENSOR_CORE) or here.is_copy()
+        passed = (best[at][0] + work, best[at][1] - 1)
+        if at == last:
+            return passed[0], -passed[1]
+        following = [] if here.ends() else [at + 1]
+        if here.target() is not None:
+            following.append(index.get(here.target(), -1))
+        for to in following:
+            if to > at:
+                best[to] = max(best.get(to, passed), passed)
+    return None
+
+
 def tile_instructions(instructions):
     """Returns: instructions of the longest loop with products of the tensor cores and without a loop
     that has some, which is the loop over tiles if everything inside is unrolled; 0: there is none."""
-    loops = set()
-    for branch in instructions:
-        target = re.search(r"0x([0-9a-f]+)", branch.operands)
-        if branch.name.startswith("BRA") and target and int(target.group(1), 16) < branch.address:
-            loops.add((int(target.group(1), 16), branch.address))
-
-    def count(loop, names=""):
-        return sum(loop[0] <= i.address <= loop[1] and i.name.startswith(names)
-                   for i in instructions)
-    loops = {loop for loop in loops if count(loop, TENSOR_CORE)}
-    inner = [loop for loop in loops if not any(
-        loop[0] <= other[0] and other[1] <= loop[1] for other in loops - {loop})]
-    return max(map(count, inner), default=0)
+    index = {i.address: at for at, i in enumerate(instructions)}
+    loops = {}
+    for at, branch in enumerate(instructions):
+        first = index.get(branch.target(), at)
+        way = way_round(instructions, first, at) if first < at else None
+        if way and any(i.name.startswith(TENSOR_CORE) for i in instructions[first:at]):
+            loops[first, at] = way[1]
+    inner = [loops[loop] for loop in loops if not any(
+        loop[0] <= other[0] and other[1] <= loop[1] for other in loops if other != loop)]
+    return max(inner, default=0)
 
 
 def measure(instructions, registers, stack):
