@@ -1,5 +1,7 @@
 #pragma once
 
+#include <bit>
+
 #include "kernels/cuda/attention/queries.h"
 
 namespace tessera::cuda {
@@ -157,16 +159,47 @@ struct CodeWeights {
   float step[kProducts];   // scale of the integer weights
   float zeros[kProducts];  // sum of weight * zero over the lane's tokens
 };
+// Writes four integers in [-32512, 32512], which are x * inverse, as 256 * high + low, a byte each.
+struct CodeBytes {
+  uint32_t high;
+  uint32_t low;
+
+  TESSERA_DEVICE CodeBytes(const float* x, float inverse) {
+    // In this sum one unit is the last place. 128 makes the low byte's carry; its sign is the bit
+    // that is turned.
+    constexpr float kUnits = 3 << 22;
+    uint32_t words[4];
+    TESSERA_UNROLL
+    for (int32_t i = 0; i < 4; ++i) {
+      words[i] = std::bit_cast<uint32_t>(simt::fma(x[i], inverse, kUnits + 128));
+    }
+    const uint32_t first = simt::merge_low(words[0], words[1]);
+    const uint32_t second = simt::merge_low(words[2], words[3]);
+    high = simt::merge_odd(first, second);
+    low = simt::merge_even(first, second) ^ 0x80808080;
+  }
+};
+
 // Writes a pair's weights times the values' scales, as integers, to the warp's memory.
 // scales_of(set): TokenScales of the lane's tokens in a set.
 template <int kDim, int kProducts, class ScalesOf>
 TESSERA_DEVICE CodeWeights<kProducts> put_code_weights(WarpMemory<kDim, kProducts>& memory,
+                                                       const Tile& tile,
                                                        const float (&weights)[kProducts][8],
                                                        ScalesOf&& scales_of) {
   const int32_t lane = simt::not_kept(simt::lane());  // registers are scarce
   const int32_t g = lane / 4;
   const int32_t t = lane % 4;
-  const TokenScales of[2] = {scales_of(0), scales_of(1)};
+  TokenScales of[2] = {scales_of(0), scales_of(1)};
+  if (!tile.is_full()) {  // places without a token may hold any scale
+    TESSERA_UNROLL
+    for (int32_t i = 0; i < 8; ++i) {
+      if (!tile.sees(32 * (i / 4) + 4 * g + i % 4)) {
+        of[i / 4].scales.of[i % 4] = 0;
+        of[i / 4].zeros.of[i % 4] = 0;
+      }
+    }
+  }
   CodeWeights<kProducts> result = {};
   TESSERA_UNROLL
   for (int32_t product = 0; product < kProducts; ++product) {
@@ -174,33 +207,22 @@ TESSERA_DEVICE CodeWeights<kProducts> put_code_weights(WarpMemory<kDim, kProduct
     float largest = kMinLargest;
     TESSERA_UNROLL
     for (int32_t i = 0; i < 8; ++i) {
-      // Places without a token may hold any scale; their weight is 0.
-      const bool seen = weights[product][i] > 0;
-      const TokenScales& of_set = of[i / 4];
-      scaled[i] = seen ? weights[product][i] * of_set.scales.of[i % 4] : 0.0f;
-      result.zeros[product] =
-          seen ? simt::fma(weights[product][i], of_set.zeros.of[i % 4], result.zeros[product])
-               : result.zeros[product];
+      const float weight = weights[product][i];
+      scaled[i] = weight * of[i / 4].scales.of[i % 4];
+      result.zeros[product] = simt::fma(weight, of[i / 4].zeros.of[i % 4], result.zeros[product]);
       largest = simt::max(largest, scaled[i]);
     }
     TESSERA_UNROLL
     for (int32_t mask = 4; mask < simt::kWarp; mask *= 2) {
       largest = simt::max(largest, simt::shuffle_xor(largest, mask));
     }
-    result.step[product] = largest / kCodeRange;
-    const float inverse = kCodeRange / largest;
-    uint32_t high[2] = {};
-    uint32_t low[2] = {};
-    TESSERA_UNROLL
-    for (int32_t i = 0; i < 8; ++i) {
-      const int32_t code = simt::round(scaled[i] * inverse);
-      high[i / 4] |= (static_cast<uint32_t>(high_byte(code)) & 255u) << (8 * (i % 4));
-      low[i / 4] |= (static_cast<uint32_t>(low_byte(code)) & 255u) << (8 * (i % 4));
-    }
+    result.step[product] = largest * (1 / kCodeRange);
+    const float inverse = kCodeRange * simt::reciprocal(largest);
     TESSERA_UNROLL
     for (int32_t set = 0; set < 2; ++set) {
-      memory.weights[product][2 * t][8 * set + g] = high[set];
-      memory.weights[product][2 * t + 1][8 * set + g] = low[set];
+      const CodeBytes bytes(scaled + 4 * set, inverse);
+      memory.weights[product][2 * t][8 * set + g] = bytes.high;
+      memory.weights[product][2 * t + 1][8 * set + g] = bytes.low;
     }
   }
   simt::sync_warp();

@@ -101,6 +101,7 @@ struct Tile {
   int32_t first_place = 0;  // of its kPlaces places in the warp's memory
 
   TESSERA_DEVICE bool sees(int32_t token) const { return token >= begin && token < end; }
+  TESSERA_DEVICE bool is_full() const { return begin == 0 && end == kKvGroup; }
   // Parts of 16 tokens that a pair sees: [first_part(), end_part()).
   TESSERA_DEVICE int32_t first_part() const { return begin / KvPageLayout::kKeyTile; }
   TESSERA_DEVICE int32_t end_part() const { return (end - 1) / KvPageLayout::kKeyTile + 1; }

@@ -36,7 +36,7 @@ class WarpAttention {
       begin_tile(task_.all_first);
       TESSERA_UNROLL
       for (int32_t piece = 0; piece < decltype(memory.stages)::kStages - 1; ++piece) {
-        if (copied_ != nullptr) {
+        if (copied_ >= 0) {
           copy_piece(piece);
         }
         simt::end_copy_group();
@@ -242,21 +242,21 @@ class WarpAttention {
   TESSERA_DEVICE int32_t staged_end() const {
     return has_halves<Rows>() ? task_.all_end : task_.all_pages_end;
   }
-  // Begins with the copies of tile `index`: its first piece. copied_: its places, or null if the task
-  // has no such tile.
+  // Begins with the copies of tile `index`, if the task has that tile.
   TESSERA_DEVICE void begin_tile(int32_t index) {
-    copied_ = nullptr;
+    copied_ = -1;
     if (index < staged_end()) {
       const int32_t at = placed(index);
       if (at == 0) {
         put_places(index, staged_end(), false);
       }
-      copied_ = memory_.places + Tile::kPlaces * at;
+      copied_ = Tile::kPlaces * at;
     }
   }
   TESSERA_DEVICE void copy_piece(int32_t piece) {
     // Both tiers of a kernel for one format have pages of one layout.
-    memory_.stages.copy(piece, copied_, args_.pages.layouts[task_.span.tiers.high].capacity);
+    memory_.stages.copy(piece, memory_.places + copied_,
+                        args_.pages.layouts[task_.span.tiers.high].capacity);
   }
   // Waits for a piece of tile `index`, and begins to copy a later one to the stage that the warp has
   // read before. Returns: the piece's stage.
@@ -268,7 +268,7 @@ class WarpAttention {
     if (later == Stages::kPieces) {
       begin_tile(index + 1);
     }
-    if (later < Stages::kPieces || copied_ != nullptr) {
+    if (later < Stages::kPieces || copied_ >= 0) {
       copy_piece(later % Stages::kPieces);
     }
     simt::end_copy_group();
@@ -370,11 +370,16 @@ class WarpAttention {
                                   float (&weights)[8]) {
     const float before = maximum_[product];
     float maximum = before;
+    if (range.begin > 0 || range.end < kKvGroup) {
+      TESSERA_UNROLL
+      for (int32_t i = 0; i < 8; ++i) {
+        const int32_t token = token_of_score(codes, i);
+        const bool visible = (token >= range.begin && token < range.end) || token >= range.older;
+        weights[i] = visible ? weights[i] : -INFINITY;
+      }
+    }
     TESSERA_UNROLL
     for (int32_t i = 0; i < 8; ++i) {
-      const int32_t token = token_of_score(codes, i);
-      const bool visible = (token >= range.begin && token < range.end) || token >= range.older;
-      weights[i] = visible ? weights[i] : -INFINITY;
       maximum = simt::max(maximum, weights[i]);
     }
     TESSERA_UNROLL
@@ -401,7 +406,7 @@ class WarpAttention {
       put_half_weights<kDim, kProducts>(memory_, weights);
       const auto next_seen = [&](int32_t piece) {
         const std::byte* stage = next(piece);
-        if (tile.begin > 0 || tile.end < kKvGroup) {
+        if (!tile.is_full()) {
           memory_.stages.clear_unseen(piece, tile);
         }
         return stage;
@@ -416,7 +421,7 @@ class WarpAttention {
       const auto& stages = memory_.stages;
       const std::byte* first = next(stages.kKeyPieces);
       const CodeWeights<kProducts> codes = put_code_weights<kDim, kProducts>(
-          memory_, weights, [&](int32_t set) { return stages.value_scales_of(set); });
+          memory_, tile, weights, [&](int32_t set) { return stages.value_scales_of(set); });
       add_zeros(codes.zeros, correction);
       add_staged_code_values<Rows::kFormat.value_bits, kDim, kProducts,
                              std::remove_cvref_t<decltype(stages)>>(memory_, first, next, codes,
@@ -457,7 +462,7 @@ class WarpAttention {
   TESSERA_DEVICE void add_values_of_codes(const Tile& tile, const float (&weights)[kProducts][8],
                                           const float (&correction)[kProducts]) {
     const CodeWeights<kProducts> codes =
-        put_code_weights<kDim, kProducts>(memory_, weights, [&](int32_t set) {
+        put_code_weights<kDim, kProducts>(memory_, tile, weights, [&](int32_t set) {
           const TilePlace& place = memory_.places[tile.first_place + 2 * set + simt::lane() / 16];
           const f16* from = place.value_scales + simt::lane() / 4 % 4 * 4;
           return TokenScales{FourScales::at(from), FourScales::at(from + place.zeros)};
@@ -493,7 +498,7 @@ class WarpAttention {
   float sum_[kProducts];    // over the lane's tokens; over all tokens after run()
   float zeros_[kProducts];  // over all tokens after run()
   float out_[kProducts][kBlocks][4];
-  const TilePlace* copied_;  // places of the tile whose pieces are copied
+  int32_t copied_;  // first place of the tile whose pieces are copied; negative: there is none
   // The queries' fragments; empty in kernels for other rows.
   simt::WordPair half_queries_[kProducts][has_halves<Rows>() ? kDim / 16 : 1];
 };

@@ -249,6 +249,11 @@ TESSERA_DEVICE float exp2(float x) {
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
   return result;
 }
+TESSERA_DEVICE float reciprocal(float x) {
+  float result;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+  return result;
+}
 TESSERA_DEVICE float exp(float x) {
   return ::expf(x);
 }
@@ -310,6 +315,12 @@ TESSERA_DEVICE uint32_t merge_low(uint32_t first, uint32_t second) {
 }
 TESSERA_DEVICE uint32_t merge_high(uint32_t first, uint32_t second) {
   return __byte_perm(first, second, 0x7632);
+}
+TESSERA_DEVICE uint32_t merge_even(uint32_t first, uint32_t second) {
+  return __byte_perm(first, second, 0x6420);
+}
+TESSERA_DEVICE uint32_t merge_odd(uint32_t first, uint32_t second) {
+  return __byte_perm(first, second, 0x7531);
 }
 
 TESSERA_DEVICE void mma_f16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {

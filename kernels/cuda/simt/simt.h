@@ -51,10 +51,12 @@
 //                                       lanes
 //   exp2, exp, log, sqrt, max, min, abs
 //                                       exp2 is 0 where its result would be subnormal
+//   reciprocal                          1 / x of a normal number, to one unit in the last place
 //   fma                                 rounded once; nothing else is fused (-fmad=false)
 //   round                               to nearest even
 //   as_f32, as_f16, pack_f16            conversions
-//   merge_low, merge_high               bit moves
+//   merge_low, merge_high               the lower (upper) halves of two words, the first's lowest
+//   merge_even, merge_odd               bytes 0 and 2 (1 and 3) of two words, the first's lowest
 //   has_bit(word, bit)                  in a form of which the compiler gets seven bits of a byte
 //                                       by one instruction
 //   add_f16(a, b)                       two words of two f16 each, rounded to nearest even

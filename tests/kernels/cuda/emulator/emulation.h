@@ -326,6 +326,9 @@ inline float exp2(float x) {
   const float result = std::exp2(x);
   return result < FLT_MIN ? 0 : result;
 }
+inline float reciprocal(float x) {
+  return 1 / x;
+}
 inline float exp(float x) {
   return std::exp(x);
 }
@@ -370,7 +373,6 @@ inline uint32_t add_f16(uint32_t a, uint32_t b) {
   const auto half = [](uint32_t word) { return to_f32(f16{static_cast<uint16_t>(word)}); };
   return pack_f16(half(a) + half(b), half(a >> 16) + half(b >> 16));
 }
-// Combine the lower (upper) halves of two words; that of `first` becomes the lower half.
 inline bool has_bit(uint32_t word, int32_t bit) {
   return (word >> bit & 1) != 0;
 }
@@ -379,6 +381,13 @@ inline uint32_t merge_low(uint32_t first, uint32_t second) {
 }
 inline uint32_t merge_high(uint32_t first, uint32_t second) {
   return first >> 16 | (second & 0xffff0000u);
+}
+inline uint32_t merge_even(uint32_t first, uint32_t second) {
+  const auto bytes = [](uint32_t word) { return (word & 0xffu) | (word >> 8 & 0xff00u); };
+  return bytes(first) | bytes(second) << 16;
+}
+inline uint32_t merge_odd(uint32_t first, uint32_t second) {
+  return merge_even(first >> 8, second >> 8);
 }
 
 void mma_f16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]);
