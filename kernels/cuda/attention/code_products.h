@@ -72,7 +72,7 @@ struct TokenScales {
   FourScales zeros;
 };
 
-// Adds a chunk of the keys of 32 tokens to the lane's sums. line(i): the lane's words of its line i.
+// Adds a chunk of the keys of 32 tokens to the lane's sums. line(i): the lane's words of its line.
 template <int kBits, int kDim, int kProducts, class LineAt>
 TESSERA_DEVICE void add_key_chunk(const CodeQueries<kDim, kProducts>& queries, int32_t chunk,
                                   LineAt&& line, int32_t (&sums)[kProducts][2][4]) {
@@ -229,8 +229,8 @@ TESSERA_DEVICE CodeWeights<kProducts> put_code_weights(WarpMemory<kDim, kProduct
   return result;
 }
 
-// Adds the values of a chunk of 32 tokens to the lane's sums. words_at(part, line): the lane's words
-// of a line. block: block of 16 channels that the lane has.
+// Adds the values of a chunk of 32 tokens to the lane's sums. words_at(part, line): the lane's
+// words of a line. block: block of 16 channels that the lane has.
 template <int kBits, int kDim, int kProducts, class WordsAt>
 TESSERA_DEVICE void add_value_chunk(const WarpMemory<kDim, kProducts>& memory, int32_t block,
                                     int32_t chunk, WordsAt&& words_at,

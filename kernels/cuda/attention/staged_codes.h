@@ -4,10 +4,10 @@
 
 namespace tessera::cuda {
 
-// Tiles of codes whose pieces are copied to stages of the warp's memory (WarpAttention::next_piece).
-// A piece of keys is channels of 32 tokens; one of values is channels of all 64. Scales and zeros
-// come with the first piece of their tokens, to a place of their own. Lines are placed so that lanes
-// which read at once use different banks.
+// Tiles of codes whose pieces are copied to stages of the warp's memory
+// (WarpAttention::next_piece). A piece of keys is channels of 32 tokens; one of values is channels
+// of all 64. Scales and zeros come with the first piece of their tokens, to a place of their own.
+// Lanes that read words of lines at once use different banks.
 template <int kDim, int kKeyBits, int kValueBits>
 struct CodeStages {
   static constexpr int32_t kStages = 3;
@@ -29,20 +29,22 @@ struct CodeStages {
   alignas(16) f16 key_scales[2][2][32];  // of each set: scales, then zeros
   alignas(16) f16 value_scales[2][kKvGroup];
 
-  // Begins to copy a piece. places: of the tile. zeros: as in TilePlace. All addresses are loaded
-  // first, because a load between two copies takes the compiler three instructions more.
-  // Requires: all lanes call it.
-  TESSERA_DEVICE void copy(int32_t piece, const TilePlace* places, int32_t zeros) {
-    const int32_t of_scales = simt::lane() / 2 % 2 * zeros + 8 * (simt::lane() % 2);
+  // Begins to copy a piece. places: of the tile. All addresses are loaded first, because a load
+  // between two copies takes the compiler three instructions more. Requires: all lanes call it.
+  TESSERA_DEVICE void copy(int32_t piece, const TilePlace* places) {
+    const int32_t half = 8 * (simt::lane() % 2);
+    const int32_t zero = simt::lane() / 2 % 2;
     if (piece < kKeyPieces) {
       const int32_t set = piece / kOfSet;
-      const f16* scales = places[2 * set + simt::lane() / 4 % 2].key_scales + of_scales;
+      const TilePlace& place = places[2 * set + simt::lane() / 4 % 2];
+      const f16* scales = place.key_scales + zero * place.zeros + half;
       copy_keys(of[piece % kStages], places + 2 * set, piece % kOfSet);
       if (piece % kOfSet == 0 && simt::lane() < 8) {
         simt::copy_ahead(&key_scales[set][0][0] + place_of_scales(32), scales);
       }
     } else {
-      const f16* scales = places[simt::lane() / 4 % 4].value_scales + of_scales;
+      const TilePlace& place = places[simt::lane() / 4 % 4];
+      const f16* scales = place.value_scales + zero * place.zeros + half;
       copy_values(of[piece % kStages], places, piece - kKeyPieces);
       if (piece == kKeyPieces && simt::lane() < 16) {
         simt::copy_ahead(&value_scales[0][0] + place_of_scales(kKvGroup), scales);
@@ -50,17 +52,16 @@ struct CodeStages {
     }
   }
 
-  // Returns: the lane's words of its line `index` in a piece of keys.
-  TESSERA_DEVICE static simt::Words key_words(const std::byte* stage, int32_t index) {
+  // Returns: address of the lane's words of its line `index` in a piece of keys.
+  TESSERA_DEVICE static const std::byte* key_words(const std::byte* stage, int32_t index) {
     const int32_t g = simt::lane() / 4;
     const int32_t t = simt::lane() % 4;
-    return simt::load_words(stage + kKeyPart * (g / 4) + 256 * index +
-                            16 * key_chunk(4 * t + g % 4));
+    return stage + kKeyPart * (g / 4) + 256 * index + 16 * key_chunk(4 * t + g % 4);
   }
-  // Returns: the lane's words of a line of the part, in a piece of values.
-  TESSERA_DEVICE static simt::Words value_words(const std::byte* stage, int32_t part,
-                                                int32_t line) {
-    return simt::load_words(stage + kValueStride * part + 64 * line + 16 * (simt::lane() / 4 % 4));
+  // Returns: address of the lane's words of a line of the part in a piece of values.
+  TESSERA_DEVICE static const std::byte* value_words(const std::byte* stage, int32_t part,
+                                                     int32_t line) {
+    return stage + kValueStride * part + 64 * line + 16 * (simt::lane() / 4 % 4);
   }
   TESSERA_DEVICE TokenScales key_scales_of(int32_t set) const {
     const int32_t first = 4 * (simt::lane() / 4);
@@ -111,8 +112,8 @@ struct CodeStages {
   TESSERA_DEVICE static int32_t key_chunk(int32_t chunk) { return chunk ^ (chunk >> 3 & 1) << 1; }
 };
 
-// Computes the scores of code_scores(), with its bits. next(piece): waits for a piece.
-// Returns: its stage.
+// Computes the scores of code_scores(), with its bits. next(piece): waits for a piece, and returns
+// its stage.
 template <int kKeyBits, int kDim, int kProducts, class Stages, class Next>
 TESSERA_DEVICE void staged_code_scores(const CodeQueries<kDim, kProducts>& queries,
                                        const Stages& stages, Next&& next,
@@ -129,7 +130,10 @@ TESSERA_DEVICE void staged_code_scores(const CodeQueries<kDim, kProducts>& queri
       for (int32_t chunk = 0; chunk < kChunks; ++chunk) {
         add_key_chunk<kKeyBits>(
             queries, kChunks * piece + chunk,
-            [&](int32_t line) { return Stages::key_words(stage, line - kLines * piece); }, sums);
+            [&](int32_t line) {
+              return simt::load_words(Stages::key_words(stage, line - kLines * piece));
+            },
+            sums);
       }
     }
     scores_of_sums(queries, set, sums, stages.key_scales_of(set), scores);
@@ -158,7 +162,8 @@ TESSERA_DEVICE void add_staged_code_values(const WarpMemory<kDim, kProducts>& me
       add_value_chunk<kValueBits>(
           memory, 2 * block + simt::lane() / 16, chunk,
           [&](int32_t part, int32_t line) {
-            return Stages::value_words(stage, part, line - kLines * (block / kBlocks));
+            return simt::load_words(
+                Stages::value_words(stage, part, line - kLines * (block / kBlocks)));
           },
           sums);
     }

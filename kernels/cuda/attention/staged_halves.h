@@ -5,10 +5,10 @@
 namespace tessera::cuda {
 
 // Tiles of f16 whose pieces are copied to stages of the warp's memory (WarpAttention::next_piece).
-// A piece is 64 channels of the keys (values) of 16 tokens: 32 rows of a fragment's matrices for
-// each 16 channels. The tensor cores' fragments are its columns, which load_transposed() brings
-// without permutes. Rows that one matrix loads together are in different banks, because their
-// chunks of 16 bytes are exchanged within each 128 bytes.
+// A piece is 64 channels of the keys (values) of 16 tokens. Pages have tokens (channels) in rows,
+// and fragments have them in columns: load_transposed() turns them, without permutes. Chunks of 16
+// bytes change places within each 512 (128) bytes, so that the rows of a matrix are in different
+// banks.
 template <int kDim>
 struct HalfStages {
   static constexpr int32_t kStages = 4;
@@ -28,7 +28,7 @@ struct HalfStages {
   }
 
   // Begins to copy a piece. places: of the tile. Requires: all lanes call it.
-  TESSERA_DEVICE void copy(int32_t piece, const TilePlace* places, int32_t) {
+  TESSERA_DEVICE void copy(int32_t piece, const TilePlace* places) {
     constexpr int32_t kTile = KvPageLayout::kKeyTile;
     const int32_t lane = simt::lane();
     std::byte* to = of[piece % kStages];
@@ -89,9 +89,8 @@ struct HalfStages {
   }
 };
 
-// Computes scores[product][i] for token 8 g + i and the lane's pair, with the bits of half_scores().
-// queries: fragments of HalfQueries. next(piece): waits for a piece.
-// Returns: its stage.
+// Computes the scores of half_scores(), with its bits. queries: fragments of HalfQueries.
+// next(piece): waits for a piece, and returns its stage.
 template <int kDim, int kProducts, class Next>
 TESSERA_DEVICE void staged_half_scores(WarpMemory<kDim, kProducts>& memory,
                                        const simt::WordPair (&queries)[kProducts][kDim / 16],
@@ -139,8 +138,7 @@ TESSERA_DEVICE void staged_half_scores(WarpMemory<kDim, kProducts>& memory,
   simt::sync_warp();
 }
 
-// Computes out[product][block][i] = out * correction + the sum over the tile's tokens, with the bits
-// of add_half_values(), for channel 32 block + 8 i + g (SteppedChannels).
+// Computes the sums of add_half_values() for SteppedChannels, with its bits.
 template <int kDim, int kProducts, class Next>
 TESSERA_DEVICE void add_staged_half_values(const WarpMemory<kDim, kProducts>& memory, Next&& next,
                                            const float (&correction)[kProducts],

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <type_traits>
+
 #include "kernels/cuda/attention/row_formats.h"
 #include "kernels/cuda/attention/sparse_parts.h"
 #include "kernels/cuda/attention/staged_codes.h"
@@ -7,31 +9,32 @@
 
 namespace tessera::cuda {
 
-// Memory of a warp in a kernel for Rows. Kernels of one format read tiles of f16, and pages of
-// codes, through stages: pieces of the next tiles are copied while the warp computes.
-template <int kDim, int kProducts, class Rows, bool kHalves, bool kCodes>
-struct MemoryOf {  // sparse rows
-  using Type = HalfWarpMemory<kDim, kProducts>;
-};
+// Shared memory of a warp in a kernel for Rows. Kernels for f16 or codes read pages through stages:
+// pieces of the next tiles are copied while the warp computes. With f16 that includes the residual
+// buffer.
 template <int kDim, int kProducts>
-struct MemoryOf<kDim, kProducts, AnyRows, false, true> {
-  using Type = AnyWarpMemory<kDim, kProducts>;
+struct StagedHalfMemory : WarpMemory<kDim, kProducts> {
+  HalfStages<kDim> stages;
 };
 template <int kDim, int kProducts, class Rows>
-struct MemoryOf<kDim, kProducts, Rows, true, false> {
-  struct Type : WarpMemory<kDim, kProducts> {
-    HalfStages<kDim> stages;
-  };
+struct StagedCodeMemory : WarpMemory<kDim, kProducts> {
+  CodeQueries<kDim, kProducts> codes;
+  CodeStages<kDim, Rows::kFormat.key_bits, Rows::kFormat.value_bits> stages;
 };
+
 template <int kDim, int kProducts, class Rows>
-struct MemoryOf<kDim, kProducts, Rows, false, true> {
-  struct Type : WarpMemory<kDim, kProducts> {
-    CodeQueries<kDim, kProducts> codes;
-    CodeStages<kDim, Rows::kFormat.key_bits, Rows::kFormat.value_bits> stages;
-  };
-};
+constexpr auto memory_of_rows() {
+  if constexpr (!Rows::kOneFormat) {
+    return std::type_identity<AnyWarpMemory<kDim, kProducts>>();
+  } else if constexpr (has_halves<Rows>()) {
+    return std::type_identity<StagedHalfMemory<kDim, kProducts>>();
+  } else if constexpr (has_codes<Rows>()) {
+    return std::type_identity<StagedCodeMemory<kDim, kProducts, Rows>>();
+  } else {
+    return std::type_identity<HalfWarpMemory<kDim, kProducts>>();
+  }
+}
 template <int kDim, int kProducts, class Rows>
-using MemoryOfRows =
-    typename MemoryOf<kDim, kProducts, Rows, has_halves<Rows>(), has_codes<Rows>()>::Type;
+using MemoryOfRows = typename decltype(memory_of_rows<kDim, kProducts, Rows>())::type;
 
 }  // namespace tessera::cuda

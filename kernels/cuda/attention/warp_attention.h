@@ -12,14 +12,14 @@
 namespace tessera::cuda {
 
 // Attention of one warp's block of pairs over one row. A lane's registers hold data of its pair in
-// each product (pair 4 product + lane % 4), of its tokens, and of its Channels. kDim: head_dim, or the next larger compiled size. Rows: of row_formats.h.
+// each product (pair 4 product + lane % 4), of its tokens, and of its Channels. kDim: head_dim, or
+// the next larger compiled size. Rows: of row_formats.h.
 template <int kDim, int kProducts, class Rows>
 class WarpAttention {
  public:
   using Memory = MemoryOfRows<kDim, kProducts, Rows>;
-  // Sparse rows of one format are copied by whole tiles. All others bring parts of tiles.
+  // Sparse rows of one format are copied by whole tiles, others of one format go through stages.
   static constexpr bool kCopied = copies_parts<Rows>();
-  // Tiles of f16, and pages of codes, of one format go through stages.
   static constexpr bool kStaged = Rows::kOneFormat && !kCopied;
   using Parts = typename SparseMemory<kDim, Rows, kCopied>::Type;
   using Channels =
@@ -91,8 +91,7 @@ class WarpAttention {
   TESSERA_DEVICE PartialSums sums(int32_t product) const {
     return {maximum_[product], sum_[product]};
   }
-  // Calls visit(first channel, FourChannels) for all of the lane's channels, which are fours of
-  // neighbours.
+  // Calls visit(first channel, FourChannels) for all of the lane's channels, four at a time.
   template <class Visit>
   TESSERA_DEVICE void each_four(int32_t product, Visit&& visit) const {
     TESSERA_UNROLL
@@ -254,12 +253,10 @@ class WarpAttention {
     }
   }
   TESSERA_DEVICE void copy_piece(int32_t piece) {
-    // Both tiers of a kernel for one format have pages of one layout.
-    memory_.stages.copy(piece, memory_.places + copied_,
-                        args_.pages.layouts[task_.span.tiers.high].capacity);
+    memory_.stages.copy(piece, memory_.places + copied_);
   }
-  // Waits for a piece of tile `index`, and begins to copy a later one to the stage that the warp has
-  // read before. Returns: the piece's stage.
+  // Waits for a piece of tile `index`, and begins to copy a later one to the stage of the piece
+  // before. Returns: the piece's stage.
   TESSERA_DEVICE const std::byte* next_piece(int32_t index, int32_t piece) {
     using Stages = decltype(memory_.stages);
     simt::wait_for_copies<Stages::kStages - 2>();
@@ -279,10 +276,12 @@ class WarpAttention {
     RowTile at = row_tile(index, is_dense);
     Tile& tile = at.tile;
     tile.first_place = Tile::kPlaces * placed(index);
-    if (tile.begin >= tile.end) {
-      return;
+    if constexpr (!kStaged) {  // without a window no tile is empty, and next_piece() waits as well
+      if (tile.begin >= tile.end) {
+        return;
+      }
+      simt::sync_warp();  // the weights and values of the previous tile have been read
     }
-    simt::sync_warp();  // the weights and values of the previous tile have been read
     const auto next = [&](auto piece) { return next_piece(index, piece); };
     float weights[kProducts][8];
     scores_of(tile, is_dense, next, weights);

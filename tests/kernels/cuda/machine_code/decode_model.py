@@ -37,6 +37,7 @@ CLOCKS_A_MICROSECOND = 1800
 SPLIT_TILES = 8  # kMinSplitTiles, for rows of up to 512 tiles
 SLICE_TILES = 2  # the same divided by kSlicesOfSplit
 SLICE = 150      # instructions between the tiles of two slices, counted by reading (k4v2)
+PLACES = 98      # instructions that resolve the places of eight tiles, counted by reading
 PARTIAL = 4 * 132 * 4  # bytes of a warp's partial softmaxes, written, then read by the merge
 START = 1500           # clocks until the first load of a warp (a guess)
 REGISTERS = 65536
@@ -58,22 +59,16 @@ class Kernel:
 # instructions and loads are counted by reading its machine code.
 BEFORE = [Kernel("f16", 32768, 2311, 3, 16), Kernel("k8v4", 12800, 1978, 1.5, 16),
           Kernel("k4v2", 6656, 2012, 1, 16), Kernel("s70", 11776, 6000, 2, 16)]
-# Kernels of one format. Loops over tiles of f16 and s70 have loops inside, so the count of a whole tile is
-# counted by reading: without left scores, and with an eighth of the code that resolves eight tiles' places.
-# f16: four iterations over the keys, and two for each of four blocks of values. s70: four parts of keys and
-# of values.
-F16_TILE = 338 + 4 * 85 + 2 * (96 + 3 * 92)
-S70_TILE = 398 + 4 * (244 + 262)
+# Kernels of one format. The loop over tiles of s70 has loops inside, so its tile is counted by reading: four
+# parts of keys and of values.
 NOW = {"f16": "attention_kernel<128,1,F16Rows>", "k8v4": "attention_kernel<128,1,K8V4Rows>",
        "k4v2": "attention_kernel<128,1,K4V2Rows>", "s70": "attention_kernel<128,1,S70Rows>"}
-READ = {"f16": F16_TILE, "s70": S70_TILE}
-# Kernels whose tiles are copied to three or four stages of shared memory. Instructions were estimated before
-# the kernels were written: a copy and a load from shared memory in the place of a load, and for f16 fragments
-# that ldmatrix transposes, without permutes.
-PLANNED = [Kernel("f16", 32768, 700, 12, 20, SLICE, 3 * 2048), Kernel("k8v4", 12800, 880, 8, 20, SLICE, 2 * 2048),
-           Kernel("k4v2", 6656, 870, 8, 20, SLICE, 2 * 2048), Kernel("s70", 11776, 2430, 12, 20, SLICE, 2944)]
+READ = {"s70": 391 + 4 * (239 + 262)}
+# Bytes in the stages of a warp, but for the one that it reads.
+AHEAD = {"f16": 3 * 2048, "k8v4": 2 * 2048, "k4v2": 2 * 2048, "s70": 0}
 # A tile of a shared run, for two sequences at once: the kernels whose loops are whole.
-SHARED = {"k8v4": "attention_kernel<128,2,K8V4Rows>", "k4v2": "attention_kernel<128,2,K4V2Rows>"}
+SHARED = {"f16": "attention_kernel<128,2,F16Rows>", "k8v4": "attention_kernel<128,2,K8V4Rows>",
+          "k4v2": "attention_kernel<128,2,K4V2Rows>"}
 
 
 def clocks_of_tile(kernel, warps, partial_bytes=0.0):
@@ -113,8 +108,9 @@ def kernels_of(names, read):
     for before in BEFORE:
         if counts := bounds.get(names.get(before.name)):
             of_block = 32 * WARPS_OF_BLOCK * 8 * math.ceil(counts["registers"] / 8)
-            yield Kernel(before.name, before.tile_bytes, read.get(before.name, counts["tile"]),
-                         counts["loads"], REGISTERS // of_block * WARPS_OF_BLOCK, SLICE)
+            yield Kernel(before.name, before.tile_bytes,
+                         read.get(before.name, counts["tile"]) + round(PLACES / 8), counts["loads"],
+                         REGISTERS // of_block * WARPS_OF_BLOCK, SLICE, AHEAD[before.name])
 
 
 def table(kernels, items):
@@ -134,8 +130,6 @@ def main():
     print("\nKernels of one format:\n")
     now = list(kernels_of(NOW, READ))
     table(now, items)
-    print("\nKernels with stages, by estimated instructions:\n")
-    table(PLANNED, items)
     print("\nA tile that two sequences share, in one kernel of two products:\n")
     print("| format | instructions | of two tiles apart | predicted time, % of apart |")
     print("|---|--:|--:|--:|")

@@ -21,6 +21,7 @@ REGISTER = re.compile(r"\bR(\d+)\b(\.64)?")
 TENSOR_CORE = ("IMMA", "HMMA")
 # The first value of a row that may not be smaller; every other value may not be larger.
 AT_LEAST = "loads"
+MAX_GROUPS = 8  # of copies, that a wait leaves in flight
 # Counts of instructions may exceed their bound by 1 %: code beside a kernel moves them by a few.
 ROOM = {"instructions": 1.01, "tile": 1.01}
 
@@ -47,6 +48,9 @@ class Instruction:
     def is_copy(self):
         """Whether the load is one to shared memory, which runs until a wait (DEPBAR)."""
         return self.name.startswith("LDGSTS")
+
+    def is_work(self):
+        return self.name.startswith(TENSOR_CORE) or self.is_copy()
 
     def destinations(self):
         """Registers that a 16-byte load writes."""
@@ -99,51 +103,69 @@ def loads_in_flight(instructions):
     return most
 
 
+def copies_in_flight(way):
+    """Returns: least copies of a lane in flight at a wait of a loop, those that it waits for among them.
+    0: the loop has no copies."""
+    groups, running = [0], []  # copies of groups not waited for, the last one not ended
+    for i in MAX_GROUPS * way:  # the last time with the copies of the times before
+        if i.is_copy():
+            groups[-1] += 1
+        elif i.name == "LDGDEPBAR":
+            groups.append(0)
+        elif i.name.startswith("DEPBAR"):
+            running.append(sum(groups))
+            later = int(i.operands.split(",")[1], 16)
+            groups = groups[-1 - later:]
+    return min(running[-len(running) // MAX_GROUPS:], default=0)
+
+
 def way_round(instructions, first, last):
-    """Returns: (work, instructions) of the way from `first` to `last` that passes the most work, which is
-    products of the tensor cores and copies to shared memory, and of those the fewest instructions. It
-    follows no branch backwards, so code beside the loop's way is not counted, and a loop inside counts
-    once. None: there is no way."""
+    """Returns: instructions of the way from `first` to `last` that passes the most work, which is products
+    of the tensor cores and copies to shared memory, and of those ways the shortest. It follows no branch
+    backwards, so code beside the loop's way is not counted, and a loop inside counts once. Empty: there
+    is no way."""
     index = {i.address: at for at, i in enumerate(instructions)}
-    best = {first: (0, 0)}  # of the way to an instruction: work, less its length
-    for at in range(first, last + 1):
+    best = {first: (0, 0, None)}  # of the way to an instruction: work, less its length, the one before
+    for at in range(first, last):
         if at not in best:
             continue
         here = instructions[at]
-        work = here.name.startswith(TENSOR_CORE) or here.is_copy()
-        passed = (best[at][0] + work, best[at][1] - 1)
-        if at == last:
-            return passed[0], -passed[1]
         following = [] if here.ends() else [at + 1]
         if here.target() is not None:
             following.append(index.get(here.target(), -1))
+        passed = (best[at][0] + here.is_work(), best[at][1] - 1, at)
         for to in following:
             if to > at:
                 best[to] = max(best.get(to, passed), passed)
-    return None
+    way, at = [], last if last in best else None
+    while at is not None:
+        way.append(instructions[at])
+        at = best[at][2]
+    return way[::-1]
 
 
-def tile_instructions(instructions):
+def tile_way(instructions):
     """Returns: instructions of the longest loop with products of the tensor cores and without a loop
-    that has some, which is the loop over tiles if everything inside is unrolled; 0: there is none."""
+    that has some, which is the loop over tiles if everything inside is unrolled; empty: there is none."""
     index = {i.address: at for at, i in enumerate(instructions)}
-    loops = {}
+    ways = {}
     for at, branch in enumerate(instructions):
         first = index.get(branch.target(), at)
-        way = way_round(instructions, first, at) if first < at else None
-        if way and any(i.name.startswith(TENSOR_CORE) for i in instructions[first:at]):
-            loops[first, at] = way[1]
-    inner = [loops[loop] for loop in loops if not any(
-        loop[0] <= other[0] and other[1] <= loop[1] for other in loops if other != loop)]
-    return max(inner, default=0)
+        way = way_round(instructions, first, at) if first < at else []
+        if any(i.name.startswith(TENSOR_CORE) for i in way):
+            ways[first, at] = way
+    inner = [way for loop, way in ways.items() if not any(
+        loop[0] <= other[0] and other[1] <= loop[1] for other in ways if other != loop)]
+    return max(inner, key=len, default=[])
 
 
 def measure(instructions, registers, stack):
     def count(*prefixes):
         return sum(i.name.startswith(prefixes) for i in instructions)
+    tile = tile_way(instructions)
     return {"registers": registers, "stack": stack, "spills": count("STL", "LDL"),
-            "generic": count("LD."), "instructions": len(instructions),
-            "tile": tile_instructions(instructions), "loads": loads_in_flight(instructions)}
+            "generic": count("LD."), "instructions": len(instructions), "tile": len(tile),
+            "loads": copies_in_flight(tile) or loads_in_flight(instructions)}
 
 
 def short_names(mangled):

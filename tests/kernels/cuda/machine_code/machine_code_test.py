@@ -68,13 +68,24 @@ class MachineCode(unittest.TestCase):
     def test_copies_to_shared_memory_are_in_flight_until_a_wait(self):
         copies = re.sub(r"LDG.E.128.CONSTANT R\d+,", "LDGSTS.E.BYPASS.128 [R4],", SASS)
         self.assertEqual(measure(copies)["loads"], 2)
-        waits = copies.replace("R2.64] ;", "R2.64] ;\n /*0028*/ DEPBAR.LE SB0, 0x0 ;")
-        self.assertEqual(measure(waits)["loads"], 1)
+        for later, loads in ((0, 2), (1, 4), (2, 6)):
+            waits = copies.replace("IADD3 R2, P0", "LDGDEPBAR ;\n /*0048*/ IADD3 R2, P0").replace(
+                "LDGSTS", f"DEPBAR.LE SB0, {later:#x} ;\n /*0028*/ LDGSTS", 1)
+            self.assertEqual(measure(waits)["loads"], loads, waits)
 
     def test_finds_values_over_their_bounds(self):
         longer = SASS.replace("IADD3 R2, P0", "IMAD.MOV R3, RZ, RZ, R3 ;\n /*0048*/ IADD3 R2, P0")
         self.assertEqual(violations(measure(longer, registers=24)), [
             "k: registers 24, at most 20", "k: instructions 9, at most 8", "k: tile 6, at most 5"])
+
+    def test_counts_the_way_through_a_tile_and_no_code_beside_it(self):
+        beside = SASS.replace("IADD3 R2, P0", "@P2 BRA 0x4c ;\n /*0044*/ MOV R20, R3 ;\n /*0048*/ MOV "
+                              "R21, R3 ;\n /*004c*/ IADD3 R2, P0")
+        self.assertEqual(measure(beside)["tile"], 6)
+        back = SASS.replace("@P1 BRA 0x20", "@P1 BRA 0x20 ;\n /*0064*/ MOV R20, R3 ;\n /*0068*/ BRA 0x40")
+        self.assertEqual(measure(back)["tile"], 5)
+        copies = beside.replace("MOV R20, R3", "LDGSTS.E.BYPASS.128 [R4], desc[UR4][R2.64]")
+        self.assertEqual(measure(copies)["tile"], 8)
 
     def test_lets_instructions_grow_by_a_hundredth(self):
         bound = {"instructions": 400}
