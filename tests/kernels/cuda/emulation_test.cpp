@@ -112,21 +112,21 @@ TEST(EmulatedClusterDeath, ABlockThatMayNotHaveBegunOrMayHaveEndedIsRefused) {
 constexpr Words kCopied = {{1, 2, 3, 4}};
 template <int kLater, bool kWaitsForAll>
 void copy_kernel(int32_t* out) {
-  auto& to = shared<Words[2]>();
-  for (Words& words : to) {
-    copy_ahead(&words, &kCopied);
+  auto& to = shared<Words[2][kWarp]>();
+  for (auto& of_group : to) {
+    copy_ahead(&of_group[lane()], &kCopied);
     end_copy_group();
   }
   wait_for_copies<kLater>();
   for (int32_t i = 0; i < 2 && lane() == 0; ++i) {
-    out[i] = static_cast<int32_t>(to[i].at[0]);
+    out[i] = static_cast<int32_t>(to[i][0].at[0]);
   }
   if (kWaitsForAll) {
     wait_for_copies<0>();
   }
 }
 void run_copies(void (*kernel)(int32_t*), int32_t* out) {
-  launch({}, {.threads = kWarp, .shared_bytes = sizeof(Words[2])}, kernel, out);
+  launch({}, {.threads = kWarp, .shared_bytes = sizeof(Words[2][kWarp])}, kernel, out);
   wait(Stream{});
 }
 

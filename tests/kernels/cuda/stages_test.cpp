@@ -1,10 +1,10 @@
+#include "kernels/cuda/attention/stages.h"
+
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cstdint>
 #include <vector>
-
-#include "kernels/cuda/attention/stages.h"
 
 // Shared memory has 32 banks of 4 bytes. A load of 16 bytes a lane takes its lanes eight at a time.
 // Eight lanes in different groups of four banks are read in one clock. These tests compare the
@@ -67,9 +67,8 @@ int64_t conflicts() {
       std::sort(chunks.begin(), chunks.end());
       chunks.erase(std::unique(chunks.begin(), chunks.end()), chunks.end());
       for (int64_t bank = 0; bank < 128; bank += 16) {
-        most = std::max<int64_t>(most, std::count_if(chunks.begin(), chunks.end(), [&](int64_t at) {
-                                   return at % 128 == bank;
-                                 }));
+        most = std::max<int64_t>(most, std::count_if(chunks.begin(), chunks.end(),
+                                                     [&](int64_t at) { return at % 128 == bank; }));
       }
     }
   }
