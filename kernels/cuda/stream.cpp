@@ -19,10 +19,14 @@ simt::DeviceLimits device_limits() {
   int device = 0;
   int multiprocessors = 0;
   int capability = 0;
+  int shared_bytes = 0;
   check(cudaGetDevice(&device));
   check(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device));
   check(cudaDeviceGetAttribute(&capability, cudaDevAttrComputeCapabilityMajor, device));
-  return {.multiprocessors = multiprocessors, .cluster = capability < 9 ? 1 : simt::kMaxCluster};
+  check(cudaDeviceGetAttribute(&shared_bytes, cudaDevAttrMaxSharedMemoryPerMultiprocessor, device));
+  return {.multiprocessors = multiprocessors,
+          .cluster = capability < 9 ? 1 : simt::kMaxCluster,
+          .shared_bytes = shared_bytes};
 }
 
 }  // namespace
@@ -67,11 +71,15 @@ CudaStream::~CudaStream() {
 void CudaStream::launch(const simt::LaunchShape& shape, const void* kernel, void** args) {
   TESSERA_CHECK(shape.grid_y <= 65535, "a launch with more rows of blocks than CUDA has");
   TESSERA_CHECK(shape.cluster <= limits_.cluster, "a cluster that the device cannot launch");
-  // More than 48 KiB of shared memory must be requested once; repeating the request costs almost
-  // nothing.
+  // More than 48 KiB of shared memory, and a division of it, must be requested once; repeating the
+  // request costs almost nothing.
   if (shape.shared_bytes > 48 * 1024) {
     check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                shape.shared_bytes));
+  }
+  if (shape.most_shared) {
+    check(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
+                               cudaSharedmemCarveoutMaxShared));
   }
   cudaLaunchAttribute cluster;
   cluster.id = cudaLaunchAttributeClusterDimension;

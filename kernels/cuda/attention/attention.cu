@@ -216,11 +216,12 @@ LaunchShape shape_of_rows(const AttentionArgs& args, const Work& work, int32_t p
           .threads = warps * kWarp};
 }
 
-// Returns: shape of a launch over a list of at most `items`. `blocks`: of four warps, that a
-// multiprocessor holds. Warps take items until there are none, so no more are started than run at
-// once.
-LaunchShape shape_of_list(int64_t items, int32_t blocks, Stream stream) {
+// Returns: shape of a launch over a list of at most `items`. `blocks`: of four warps and
+// `block_bytes`, for which a multiprocessor has registers. Warps take items until there are none,
+// so no more are started than run at once.
+LaunchShape shape_of_list(int64_t items, int32_t blocks, int32_t block_bytes, Stream stream) {
   const int32_t warps = warps_of_block(items, stream);
+  blocks = std::min(blocks, limits(stream).shared_bytes / (block_bytes + kReservedBytes));
   const int64_t running =
       int64_t{limits(stream).multiprocessors} * blocks * (kWarpsOfBlock / warps);
   return {.grid_x = static_cast<int32_t>(std::min(items, running)), .threads = warps * kWarp};
@@ -234,13 +235,17 @@ void start(const AttentionArgs& args, const SequenceSpan* sequences, Work work, 
                                       kWarpsOfBlock, true) +
                                   kReservedBytes) <=
           kMultiprocessorBytes,
-      "blocks that have registers also have shared memory");
+      "on Hopper, blocks that have registers also have shared memory");
   // An item that is shared has at least two of the rows' splits.
   const int64_t items = work.max_items / (work.kind == WorkKind::shared ? 2 : 1);
-  LaunchShape shape = work.listed() ? shape_of_list(items, kBlocks<kProducts, Rows>, stream)
+  const auto bytes_of = [sparse = any_sparse(args)](int32_t warps) {
+    return block_memory_bytes<typename Warp::Memory, typename Warp::Parts>(warps, sparse);
+  };
+  LaunchShape shape = work.listed() ? shape_of_list(items, kBlocks<kProducts, Rows>,
+                                                    bytes_of(kWarpsOfBlock), stream)
                                     : shape_of_rows(args, work, Warp::kPairs, stream);
-  shape.shared_bytes = block_memory_bytes<typename Warp::Memory, typename Warp::Parts>(
-      shape.threads / kWarp, any_sparse(args));
+  shape.shared_bytes = bytes_of(shape.threads / kWarp);
+  shape.most_shared = true;
   work.warps = shape.grid_x * (shape.threads / kWarp);
   launch(stream, shape, attention_kernel<kDim, kProducts, Rows>, args, sequences, work);
 }
@@ -293,6 +298,11 @@ void start(const AttentionArgs& args, const SequenceSpan* sequences, const Work&
   }
 }
 
+bool in_words(const float* rows, int64_t stride) {
+  return reinterpret_cast<uintptr_t>(rows) % sizeof(Words) == 0 &&
+         stride * sizeof(float) % sizeof(Words) == 0;
+}
+
 void check_args(const AttentionArgs& args) {
   const KvPagesView& pages = args.pages;
   TESSERA_CHECK(pages.head_dim > 0 && pages.head_dim % 16 == 0 && pages.head_dim <= 128,
@@ -302,6 +312,9 @@ void check_args(const AttentionArgs& args) {
   TESSERA_CHECK(args.queries.cols == int64_t{args.query_heads} * pages.head_dim &&
                     args.out.cols == args.queries.cols && args.out.rows == args.queries.rows,
                 "attention: shapes of queries and out");
+  TESSERA_CHECK(
+      in_words(args.queries.data, args.queries.stride) && in_words(args.out.data, args.out.stride),
+      "attention: rows of queries and out at multiples of 16 bytes");
   for (const SequenceSpan& span : args.sequences) {
     for (const uint8_t tier : {span.tiers.high, span.tiers.low}) {
       TESSERA_CHECK(is_supported(pages.layouts[tier].format),

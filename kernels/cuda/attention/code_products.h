@@ -159,14 +159,14 @@ struct CodeWeights {
   float step[kProducts];   // scale of the integer weights
   float zeros[kProducts];  // sum of weight * zero over the lane's tokens
 };
-// Writes four integers in [-32512, 32512], which are x * inverse, as 256 * high + low, a byte each.
+// Four integers in [-32512, 32512], x * inverse rounded, as 256 * high + low: a byte of each word.
 struct CodeBytes {
   uint32_t high;
   uint32_t low;
 
   TESSERA_DEVICE CodeBytes(const float* x, float inverse) {
-    // In this sum one unit is the last place. 128 makes the low byte's carry; its sign is the bit
-    // that is turned.
+    // The last bit of the sum is worth 1, so its low 16 bits are the integer plus 128. With bit 7
+    // turned the low byte is signed.
     constexpr float kUnits = 3 << 22;
     uint32_t words[4];
     TESSERA_UNROLL

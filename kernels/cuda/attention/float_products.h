@@ -6,8 +6,9 @@
 
 namespace tessera::cuda {
 
-// Products with tiles of floats: f16 on the tensor cores, f32 (an arena for comparisons) one by
-// one.
+// Products with tiles of floats that are loaded to registers: those of the kernel for all formats,
+// and residual buffers beside codes (staged_halves.h has pages of f16). f16 is multiplied on the
+// tensor cores, f32 (an arena for comparisons) one by one.
 //
 // f16 keys are channel-major, 16 tokens for each channel. A lane loads 16 bytes, 8 tokens of a
 // channel, for each of four channels. One byte permute for each word pairs them into fragments. f16
@@ -86,6 +87,7 @@ template <class Channels, int kDim, int kProducts>
 TESSERA_DEVICE void add_half_values(const WarpMemory<kDim, kProducts>& memory, const Tile& tile,
                                     const float (&correction)[kProducts],
                                     float (&out)[kProducts][kDim / 32][4]) {
+  static_assert(Channels::kStep == 1);
   const int32_t g = simt::lane() / 4;
   const int32_t t = simt::lane() % 4;
   const int32_t head_dim = tile.layout.head_dim;

@@ -128,7 +128,6 @@ inline constexpr int32_t kPlacedTiles = simt::kWarp / Tile::kPlaces;
 // offset of neighbouring columns use different banks.
 template <int kDim, int kProducts>
 struct WarpMemory {
-  static constexpr int kColumns = 8 * kProducts;
   static constexpr int kWeightWords = kKvGroup / 2 + 4;
 
   alignas(16) TilePlace places[kPlacedTiles * Tile::kPlaces];
@@ -237,8 +236,8 @@ TESSERA_DEVICE void load_queries(Memory& memory, int32_t pairs, int32_t head_dim
   simt::sync_warp();
 }
 
-// Returns: what HalfQueries::fragment() would, from the query itself, where the warp's memory has
-// no HalfQueries. head_dim is kDim.
+// Returns: the words of HalfQueries::fragment(), computed from the query itself.
+// Requires: head_dim is a multiple of 16, and queries are at multiples of 16 bytes.
 template <class QueryAt>
 TESSERA_DEVICE simt::WordPair query_fragment(int32_t product, int32_t chunk, int32_t pairs,
                                              float scale, QueryAt&& query) {

@@ -235,7 +235,7 @@ struct CopiedParts {
     // A lane has the same token of every second part.
     constexpr int32_t kTokens = Part::kTokens;
     Part* const of_lane = parts + simt::lane() / kTokens;
-    if (tile.begin > 0 || tile.end < kKvGroup) {
+    if (!tile.is_full()) {
       for (int32_t i = 0; i < Tile::kPlaces; i += 2) {
         if (!tile.sees(i * kTokens + simt::lane())) {
           of_lane[i].clear(simt::lane() % kTokens);

@@ -5,13 +5,14 @@
 namespace tessera::cuda {
 
 // Tiles of codes whose pieces are copied to stages of the warp's memory
-// (WarpAttention::next_piece). A piece of keys is channels of 32 tokens; one of values is channels
-// of all 64. Scales and zeros come with the first piece of their tokens, to a place of their own.
-// Lanes that read words of lines at once use different banks.
+// (WarpAttention::next_piece). A piece of keys is channels of a set of 32 tokens; one of values is
+// channels of all 64. Scales and zeros come with the first piece of their tokens, to a place of
+// their own. Lanes that read words of lines at once use different banks.
 template <int kDim, int kKeyBits, int kValueBits>
 struct CodeStages {
   static constexpr int32_t kStages = 3;
   static constexpr int32_t kMaxBytes = 2048;  // of a piece
+  // Pieces of the keys of a set, and of the values of a tile.
   static constexpr int32_t kSetBytes = 32 * kDim * kKeyBits / 8;
   static constexpr int32_t kOfSet = kSetBytes > kMaxBytes ? kSetBytes / kMaxBytes : 1;
   static constexpr int32_t kKeyPieces = 2 * kOfSet;
@@ -141,7 +142,7 @@ TESSERA_DEVICE void staged_code_scores(const CodeQueries<kDim, kProducts>& queri
 }
 
 // Computes the sums of add_code_values(), with its bits.
-// Requires: next() has not waited for a piece of values, but for the first, whose stage is `first`.
+// Requires: of the pieces of values, next() was called for the first alone; `first` is its stage.
 template <int kValueBits, int kDim, int kProducts, class Stages, class Next>
 TESSERA_DEVICE void add_staged_code_values(const WarpMemory<kDim, kProducts>& memory,
                                            const std::byte* first, Next&& next,

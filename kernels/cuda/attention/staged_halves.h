@@ -51,8 +51,8 @@ struct HalfStages {
     }
   }
 
-  // Returns: address of the row that the lane names for the keys of 16 channels. Words of the
-  // fragment are those of half_scores().
+  // Returns: address of the row that the lane names for the keys of 16 channels. Rows g and g + 8
+  // of the fragment are those tokens of the part; its channels have the order of half_scores().
   TESSERA_DEVICE static const std::byte* key_row(const std::byte* stage, int32_t chunk) {
     const int32_t matrix = simt::lane() / 8;
     const int32_t row = simt::lane() % 8;

@@ -9,9 +9,8 @@
 
 namespace tessera::cuda {
 
-// Shared memory of a warp in a kernel for Rows. Kernels for f16 or codes read pages through stages:
-// pieces of the next tiles are copied while the warp computes. With f16 that includes the residual
-// buffer.
+// Kernels for pages of f16, or of codes, read them through stages: pieces of the next tiles are
+// copied while the warp computes. With f16 that includes the residual buffer.
 template <int kDim, int kProducts>
 struct StagedHalfMemory : WarpMemory<kDim, kProducts> {
   HalfStages<kDim> stages;
@@ -34,6 +33,7 @@ constexpr auto memory_of_rows() {
     return std::type_identity<HalfWarpMemory<kDim, kProducts>>();
   }
 }
+// Shared memory of a warp in a kernel for Rows.
 template <int kDim, int kProducts, class Rows>
 using MemoryOfRows = typename decltype(memory_of_rows<kDim, kProducts, Rows>())::type;
 

@@ -4,10 +4,10 @@
 #include <cmath>
 #include <type_traits>
 
+#include "kernels/cuda/attention/row_tiles.h"
 #include "kernels/cuda/attention/scores.h"
 #include "kernels/cuda/attention/stages.h"
 #include "kernels/cuda/attention/work.h"
-#include "kernels/cuda/pages/format_kind.h"
 
 namespace tessera::cuda {
 
@@ -28,15 +28,16 @@ class WarpAttention {
   static constexpr int32_t kPairs = kPairsOfProduct * kProducts;
   static constexpr int32_t kBlocks = kDim / 32;
 
+  // Loads the queries, and begins to copy the first tile of a kernel with stages.
   // Requires: memory.task is set; `args` and `memory` outlive this. If task.scores_left is not
   // null, run() writes the scores of its tiles there.
   TESSERA_DEVICE WarpAttention(const AttentionArgs& args, Memory& memory)
-      : args_(args), task_(memory.task), memory_(memory) {
+      : args_(args), task_(memory.task), memory_(memory), tiles_(args, memory.task) {
     if constexpr (kStaged) {
-      begin_tile(task_.all_first);
+      select_tile(task_.all_first);
       TESSERA_UNROLL
       for (int32_t piece = 0; piece < decltype(memory.stages)::kStages - 1; ++piece) {
-        if (copied_ >= 0) {
+        if (copying_ >= 0) {
           copy_piece(piece);
         }
         simt::end_copy_group();
@@ -55,7 +56,7 @@ class WarpAttention {
   }
 
   // Computes attention over the tiles of the task's next slice, from an empty softmax state.
-  // Requires: it has been called for the slices of the task before that, in order.
+  // Requires: it has run for the task's earlier slices, in order.
   TESSERA_DEVICE void run() {
     TESSERA_UNROLL
     for (int32_t product = 0; product < kProducts; ++product) {
@@ -109,7 +110,7 @@ class WarpAttention {
   }
 
  private:
-  TESSERA_DEVICE int32_t head_dim() const { return Rows::kOneFormat ? kDim : args_.pages.head_dim; }
+  TESSERA_DEVICE int32_t head_dim() const { return tiles_.head_dim(); }
   TESSERA_DEVICE const float* query(int32_t pair) const {
     return args_.queries.data + task_.of[pair].row * args_.queries.stride +
            int64_t{task_.of[pair].head} * head_dim();
@@ -118,50 +119,6 @@ class WarpAttention {
     return query_fragment(product, chunk, task_.pairs, args_.scale * kLog2E,
                           [this](int32_t pair) { return query(pair); });
   }
-  TESSERA_DEVICE int32_t position(int32_t pair) const {
-    return task_.of[Rows::kOneFormat ? 0 : pair].position;
-  }
-  TESSERA_DEVICE int32_t first_visible(int32_t pair) const {
-    const int32_t first = position(pair) + 1 - args_.sliding_window;
-    return args_.sliding_window > 0 && first > 0 ? first : 0;
-  }
-  // Returns: place in the residual buffer of the first token of the previous group that is read.
-  TESSERA_DEVICE int32_t first_older() const { return kKvGroup - task_.span.older_dense(); }
-  TESSERA_DEVICE static int32_t in_tile(int32_t token) {
-    return token < 0 ? 0 : token > kKvGroup ? kKvGroup : token;
-  }
-
-  // Visible tokens of a tile: [begin, end), and those from `older` on.
-  struct Seen {
-    int32_t begin;
-    int32_t end;
-    int32_t older;
-  };
-  // Returns: tokens that a pair sees. `first`: position of token 0; matters with a sliding window
-  // only. `tokens`: tokens of the tier from the tile on.
-  TESSERA_DEVICE Seen seen(int32_t pair, bool is_dense, int32_t first, int32_t tokens) const {
-    // Rows of one format have no window, and nothing reads results of pairs beyond the block's.
-    if (!Rows::kOneFormat && pair >= task_.pairs) {
-      return {0, 0, kKvGroup};
-    }
-    return {Rows::kOneFormat ? 0 : in_tile(first_visible(pair) - first),
-            in_tile(is_dense ? position(pair) % kKvGroup + 1 : tokens),
-            is_dense ? first_older() : kKvGroup};
-  }
-
-  TESSERA_DEVICE KvPageLayout layout(bool is_high, bool is_dense) const {
-    KvPageLayout layout = is_dense  ? args_.pages.residual_layout
-                          : is_high ? args_.pages.layouts[task_.span.tiers.high]
-                                    : args_.pages.layouts[task_.span.tiers.low];
-    if constexpr (Rows::kOneFormat) {
-      layout.format = is_dense ? kKvF16 : Rows::kFormat;
-      layout.head_dim = kDim;
-      return layout;
-    } else {
-      return as_served(layout);
-    }
-  }
-
   // Numbers of the slice are read from the task when they are needed: registers are scarce.
   TESSERA_DEVICE void attend_tiles() {
     if constexpr (has_halves<Rows>()) {
@@ -190,31 +147,6 @@ class WarpAttention {
     }
   }
 
-  // A tile and its place in the row.
-  struct RowTile {
-    bool is_high;
-    int32_t in_tier;  // index in its tier
-    int32_t first;    // position of its first token; matters with a sliding window only
-    int32_t tokens;   // of the tier from the tile on
-    Tile tile;
-  };
-  // `is_dense`: the tile is the last of the row.
-  TESSERA_DEVICE RowTile row_tile(int32_t index, bool is_dense) const {
-    RowTile at;
-    at.is_high = index < task_.row.high_tiles();
-    at.in_tier = at.is_high ? index : index - task_.row.high_tiles();
-    at.first = kKvGroup * (is_dense ? task_.group : at.in_tier);
-    at.tokens = (at.is_high ? task_.row.high : task_.row.low) - kKvGroup * at.in_tier;
-    at.tile.layout = layout(at.is_high, is_dense);
-    at.tile.is_dense = is_dense;
-    // Positions ascend with pairs.
-    at.tile.begin = seen(0, is_dense, at.first, at.tokens).begin;
-    at.tile.end = is_dense && first_older() < kKvGroup
-                      ? kKvGroup
-                      : seen(task_.pairs - 1, is_dense, at.first, at.tokens).end;
-    return at;
-  }
-
   // Returns: index of a tile's places in the warp's memory, in tiles. Kernels of one format resolve
   // those of kPlacedTiles at once, also beyond the slice.
   TESSERA_DEVICE int32_t placed(int32_t index) const {
@@ -222,13 +154,13 @@ class WarpAttention {
   }
   // Resolves the places of tiles from `first` on: of kPlacedTiles at most, before `end`. Each lane
   // has one, so the page ids of all are loaded at once. `is_dense`: they are the last tile of the
-  // row. Tiles of f16 may include that one without it.
+  // row. For f16 the last of the tiles may be that one although `is_dense` is false.
   TESSERA_DEVICE void put_places(int32_t first, int32_t end, bool is_dense) {
     simt::sync_warp();  // the places before have been read
     const int32_t index = first + simt::lane() / Tile::kPlaces;
     if (index < end) {
-      const RowTile at =
-          row_tile(index, is_dense || (has_halves<Rows>() && index == task_.all_pages_end));
+      const auto at =
+          tiles_.at(index, is_dense || (has_halves<Rows>() && index == task_.all_pages_end));
       if (at.tile.begin < at.tile.end) {
         memory_.places[simt::lane()] = at.tile.place(args_.pages, task_.row, at.is_high, at.in_tier,
                                                      simt::lane() % Tile::kPlaces);
@@ -241,19 +173,19 @@ class WarpAttention {
   TESSERA_DEVICE int32_t staged_end() const {
     return has_halves<Rows>() ? task_.all_end : task_.all_pages_end;
   }
-  // Begins with the copies of tile `index`, if the task has that tile.
-  TESSERA_DEVICE void begin_tile(int32_t index) {
-    copied_ = -1;
+  // Selects tile `index` for copy_piece(), or none if the task does not have it.
+  TESSERA_DEVICE void select_tile(int32_t index) {
+    copying_ = -1;
     if (index < staged_end()) {
       const int32_t at = placed(index);
       if (at == 0) {
         put_places(index, staged_end(), false);
       }
-      copied_ = Tile::kPlaces * at;
+      copying_ = Tile::kPlaces * at;
     }
   }
   TESSERA_DEVICE void copy_piece(int32_t piece) {
-    memory_.stages.copy(piece, memory_.places + copied_);
+    memory_.stages.copy(piece, memory_.places + copying_);
   }
   // Waits for a piece of tile `index`, and begins to copy a later one to the stage of the piece
   // before. Returns: the piece's stage.
@@ -263,9 +195,9 @@ class WarpAttention {
     simt::sync_warp();
     const int32_t later = piece + Stages::kStages - 1;
     if (later == Stages::kPieces) {
-      begin_tile(index + 1);
+      select_tile(index + 1);
     }
-    if (later < Stages::kPieces || copied_ >= 0) {
+    if (later < Stages::kPieces || copying_ >= 0) {
       copy_piece(later % Stages::kPieces);
     }
     simt::end_copy_group();
@@ -273,10 +205,11 @@ class WarpAttention {
   }
 
   TESSERA_DEVICE void attend(int32_t index, bool is_dense) {
-    RowTile at = row_tile(index, is_dense);
+    auto at = tiles_.at(index, is_dense);
     Tile& tile = at.tile;
     tile.first_place = Tile::kPlaces * placed(index);
-    if constexpr (!kStaged) {  // without a window no tile is empty, and next_piece() waits as well
+    // No tile of one format is empty. With stages, barriers are in next_piece() and put_places().
+    if constexpr (!kStaged) {
       if (tile.begin >= tile.end) {
         return;
       }
@@ -291,7 +224,7 @@ class WarpAttention {
     float correction[kProducts];
     TESSERA_UNROLL
     for (int32_t product = 0; product < kProducts; ++product) {
-      const Seen range = seen(pair(product), is_dense, at.first, at.tokens);
+      const auto range = tiles_.seen(pair(product), is_dense, at.first, at.tokens);
       correction[product] =
           to_weights(product, range, tile.layout.format.is_codes(), weights[product]);
     }
@@ -365,7 +298,7 @@ class WarpAttention {
 
   // Turns a pair's scores of the lane's tokens into weights.
   // Returns: factor of the sums so far.
-  TESSERA_DEVICE float to_weights(int32_t product, const Seen& range, bool codes,
+  TESSERA_DEVICE float to_weights(int32_t product, const SeenTokens& range, bool codes,
                                   float (&weights)[8]) {
     const float before = maximum_[product];
     float maximum = before;
@@ -412,10 +345,7 @@ class WarpAttention {
       };
       add_staged_half_values<kDim, kProducts>(memory_, next_seen, correction, out_);
     } else if (is_dense) {
-      const float none[kProducts] = {};
-      add_zeros(none, correction);
-      put_half_weights<kDim, kProducts>(memory_, weights);
-      add_half_values<Channels, kDim, kProducts>(memory_, tile, correction, out_);
+      add_values_of_halves(tile, weights, correction);
     } else {
       const auto& stages = memory_.stages;
       const std::byte* first = next(stages.kKeyPieces);
@@ -428,34 +358,41 @@ class WarpAttention {
     }
   }
 
+  // Adds the values of a tile that has no stages.
   TESSERA_DEVICE void add_values(const Tile& tile, float (&weights)[kProducts][8],
                                  const float (&correction)[kProducts]) {
     const KvFormat format = tile.layout.format;
-    if (!format.is_codes()) {
-      const float none[kProducts] = {};
-      add_zeros(none, correction);
-    }
     if (format.is_sparse()) {
-      float step[kProducts];
-      put_sparse_weights(memory_, tile, weights, step);
-      if constexpr (kCopied) {
-        parts().template wait<kValueUnits>(tile);
-        return add_sparse_values<Channels>(memory_, tile, parts(), step, correction, out_);
+      add_values_of_sparse(tile, weights, correction);
+    } else if (format == kKvF16) {
+      add_values_of_halves(tile, weights, correction);
+    } else if constexpr (!Rows::kOneFormat) {
+      if (format.is_codes()) {
+        add_values_of_codes(tile, weights, correction);
       } else {
-        SparseParts<kDim> values(sparse_values(tile.layout), tile, parts());
-        return add_sparse_values<Channels>(memory_, tile, values, step, correction, out_);
-      }
-    }
-    if (format == kKvF16) {
-      put_half_weights<kDim, kProducts>(memory_, weights);
-      return add_half_values<Channels, kDim, kProducts>(memory_, tile, correction, out_);
-    }
-    if constexpr (!Rows::kOneFormat) {
-      if (!format.is_codes()) {
+        add_zeros({}, correction);
         put_float_weights(memory_, weights);
-        return add_float_values(memory_, tile, correction, out_);
+        add_float_values(memory_, tile, correction, out_);
       }
-      add_values_of_codes(tile, weights, correction);
+    }
+  }
+  TESSERA_DEVICE void add_values_of_halves(const Tile& tile, const float (&weights)[kProducts][8],
+                                           const float (&correction)[kProducts]) {
+    add_zeros({}, correction);
+    put_half_weights<kDim, kProducts>(memory_, weights);
+    add_half_values<Channels, kDim, kProducts>(memory_, tile, correction, out_);
+  }
+  TESSERA_DEVICE void add_values_of_sparse(const Tile& tile, float (&weights)[kProducts][8],
+                                           const float (&correction)[kProducts]) {
+    add_zeros({}, correction);
+    float step[kProducts];
+    put_sparse_weights(memory_, tile, weights, step);
+    if constexpr (kCopied) {
+      parts().template wait<kValueUnits>(tile);
+      add_sparse_values<Channels>(memory_, tile, parts(), step, correction, out_);
+    } else {
+      SparseParts<kDim> values(sparse_values(tile.layout), tile, parts());
+      add_sparse_values<Channels>(memory_, tile, values, step, correction, out_);
     }
   }
   TESSERA_DEVICE void add_values_of_codes(const Tile& tile, const float (&weights)[kProducts][8],
@@ -493,12 +430,13 @@ class WarpAttention {
   const AttentionArgs& args_;
   const WarpTask& task_;
   Memory& memory_;
+  const RowTiles<kDim, Rows> tiles_;
   float maximum_[kProducts];
   float sum_[kProducts];    // over the lane's tokens; over all tokens after run()
   float zeros_[kProducts];  // over all tokens after run()
   float out_[kProducts][kBlocks][4];
-  int32_t copied_;  // first place of the tile whose pieces are copied; negative: there is none
-  // The queries' fragments; empty in kernels for other rows.
+  int32_t copying_;  // first place of the tile whose pieces are copied; negative: there is none
+  // The queries' fragments, in kernels for f16.
   simt::WordPair half_queries_[kProducts][has_halves<Rows>() ? kDim / 16 : 1];
 };
 

@@ -132,7 +132,7 @@ TESSERA_DEVICE TokenKey cut_above_worst(int32_t best, int32_t all, BlockSums& su
                                  [&](auto&& visit) { each([&](TokenKey key) { visit(key, 1); }); });
 }
 
-// ---- stages of a call, in order (launched, not waited for)
+// ---- parts of a call, in order (launched, not waited for)
 void prepare_rows(const CompressJob& job, Stream stream);   // finds shared pages; pools scores
 void allocate_rows(const CompressJob& job, Stream stream);  // writes scratch.budgets
 void plan_rows(const CompressJob& job, Stream stream);

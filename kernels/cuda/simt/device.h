@@ -218,6 +218,8 @@ TESSERA_DEVICE uint32_t load_global_word(const void* from) {
       : "l"(__cvta_generic_to_global(from)));
   return word;
 }
+// Neither a copy nor a transposed load says that it touches memory. The compiler moves none of them
+// over a wait for copies, an end of a group or a barrier.
 TESSERA_DEVICE void copy_ahead(void* to, const void* from) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;"
                :

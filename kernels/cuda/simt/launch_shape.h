@@ -17,12 +17,16 @@ struct LaunchShape {
   // Blocks of a cluster, consecutive in y; grid_y is a multiple of it. At most
   // DeviceLimits::cluster of the stream's device.
   int32_t cluster = 1;
+  // The number of blocks of a multiprocessor depends on its shared memory, so the first-level cache
+  // leaves them as much as it can.
+  bool most_shared = false;
 };
 
 // Abilities of a device that decide the shapes of launches.
 struct DeviceLimits {
   int32_t multiprocessors = 0;
-  int32_t cluster = 1;  // blocks of a cluster at most; 1: the device has no clusters
+  int32_t cluster = 1;       // blocks of a cluster at most; 1: the device has no clusters
+  int32_t shared_bytes = 0;  // shared memory of a multiprocessor
 };
 
 }  // namespace tessera::simt

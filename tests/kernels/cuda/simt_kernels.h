@@ -26,8 +26,8 @@ struct Words32 {
 };
 void look_at_words(const uint32_t* words, Words32* results, Stream stream);
 
-// result[lane]: words of load_transposed() for lane i's row rows[i]. The rows come to shared memory
-// one group of copies at a time, the next two of them ahead.
+// results[group].of[lane]: words of load_transposed(), where lane i names row rows[group].of[i].
+// Rows come to shared memory by groups of copies, two of them ahead.
 struct alignas(16) Rows32 {
   uint16_t of[32][8];
 };

@@ -101,8 +101,6 @@ TEST_P(Simt, BallotsCountsBitsAndAddsHalves) {
   }
 }
 
-// Counts of 16 bits at odd and even places: the neighbour keeps its count, and exactly one thread
-// sees the last owner.
 TEST_P(Simt, TransposesMatricesThatGroupsOfCopiesBring) {
   constexpr size_t kGroups = 7;
   std::mt19937 random(3);
@@ -127,6 +125,8 @@ TEST_P(Simt, TransposesMatricesThatGroupsOfCopiesBring) {
   }
 }
 
+// Counts of 16 bits at odd and even places: the neighbour keeps its count, and exactly one thread
+// sees the last owner.
 TEST_P(Simt, OneThreadSeesTheLastOwnerGo) {
   constexpr int32_t kOwners = 7;
   constexpr int32_t kBlocks = 5;

@@ -78,7 +78,8 @@ StreamCounts counts() {
 
 const DeviceLimits& limits(Stream) {
   // So few that lists of tests are longer than the warps that run at once.
-  static constexpr DeviceLimits kLimits{.multiprocessors = 16, .cluster = kMaxCluster};
+  static constexpr DeviceLimits kLimits{
+      .multiprocessors = 16, .cluster = kMaxCluster, .shared_bytes = 164 * 1024};
   return kLimits;
 }
 

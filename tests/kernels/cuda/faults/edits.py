@@ -72,7 +72,7 @@ EDITS = [
          "simt::wait_for_copies<Stages::kStages - 2>();", "simt::wait_for_copies<Stages::kStages - 1>();",
          EMULATED, "*CudaAttention*", source="attention/attention.cu"),
     edit("pieces are those of the tile before", "attention/warp_attention.h",
-         "copied_ = Tile::kPlaces * at;", "copied_ = Tile::kPlaces * (at > 0 ? at - 1 : at);", EMULATED,
+         "copying_ = Tile::kPlaces * at;", "copying_ = Tile::kPlaces * (at > 0 ? at - 1 : at);", EMULATED,
          "*CudaAttention*", source="attention/attention.cu"),
     edit("values of tokens that no pair sees stay in their stage", "attention/warp_attention.h",
          "memory_.stages.clear_unseen(piece, tile);", "", EMULATED, "*CudaAttention*",

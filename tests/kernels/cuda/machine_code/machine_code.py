@@ -103,11 +103,11 @@ def loads_in_flight(instructions):
     return most
 
 
-def copies_in_flight(way):
-    """Returns: least copies of a lane in flight at a wait of a loop, those that it waits for among them.
-    0: the loop has no copies."""
+def copies_in_flight(path):
+    """Returns: fewest copies of a lane in flight at a wait of a loop, including those waited for. 0: the
+    loop has no copies."""
     groups, running = [0], []  # copies of groups not waited for, the last one not ended
-    for i in MAX_GROUPS * way:  # the last time with the copies of the times before
+    for i in MAX_GROUPS * path:  # the last time with the copies of the times before
         if i.is_copy():
             groups[-1] += 1
         elif i.name == "LDGDEPBAR":
@@ -119,13 +119,13 @@ def copies_in_flight(way):
     return min(running[-len(running) // MAX_GROUPS:], default=0)
 
 
-def way_round(instructions, first, last):
-    """Returns: instructions of the way from `first` to `last` that passes the most work, which is products
-    of the tensor cores and copies to shared memory, and of those ways the shortest. It follows no branch
-    backwards, so code beside the loop's way is not counted, and a loop inside counts once. Empty: there
-    is no way."""
+def path_through(instructions, first, last):
+    """Returns: instructions of the path from `first` to `last` that passes the most work, and of those
+    paths the shortest. Work is products of the tensor cores and copies to shared memory. The path
+    follows no branch backwards: code beside a loop does not count, and a loop inside counts once.
+    Empty: there is no path."""
     index = {i.address: at for at, i in enumerate(instructions)}
-    best = {first: (0, 0, None)}  # of the way to an instruction: work, less its length, the one before
+    best = {first: (0, 0, None)}  # of the path to an instruction: work, less its length, the one before
     for at in range(first, last):
         if at not in best:
             continue
@@ -137,32 +137,33 @@ def way_round(instructions, first, last):
         for to in following:
             if to > at:
                 best[to] = max(best.get(to, passed), passed)
-    way, at = [], last if last in best else None
+    path, at = [], last if last in best else None
     while at is not None:
-        way.append(instructions[at])
+        path.append(instructions[at])
         at = best[at][2]
-    return way[::-1]
+    return path[::-1]
 
 
-def tile_way(instructions):
-    """Returns: instructions of the longest loop with products of the tensor cores and without a loop
-    that has some, which is the loop over tiles if everything inside is unrolled; empty: there is none."""
+def tile_path(instructions):
+    """Returns: instructions of the path through the longest loop with products of the tensor cores and
+    without a loop that has some. That is the loop over tiles if everything inside is unrolled. Empty:
+    there is none."""
     index = {i.address: at for at, i in enumerate(instructions)}
-    ways = {}
+    paths = {}
     for at, branch in enumerate(instructions):
         first = index.get(branch.target(), at)
-        way = way_round(instructions, first, at) if first < at else []
-        if any(i.name.startswith(TENSOR_CORE) for i in way):
-            ways[first, at] = way
-    inner = [way for loop, way in ways.items() if not any(
-        loop[0] <= other[0] and other[1] <= loop[1] for other in ways if other != loop)]
+        path = path_through(instructions, first, at) if first < at else []
+        if any(i.name.startswith(TENSOR_CORE) for i in path):
+            paths[first, at] = path
+    inner = [path for loop, path in paths.items() if not any(
+        loop[0] <= other[0] and other[1] <= loop[1] for other in paths if other != loop)]
     return max(inner, key=len, default=[])
 
 
 def measure(instructions, registers, stack):
     def count(*prefixes):
         return sum(i.name.startswith(prefixes) for i in instructions)
-    tile = tile_way(instructions)
+    tile = tile_path(instructions)
     return {"registers": registers, "stack": stack, "spills": count("STL", "LDL"),
             "generic": count("LD."), "instructions": len(instructions), "tile": len(tile),
             "loads": copies_in_flight(tile) or loads_in_flight(instructions)}

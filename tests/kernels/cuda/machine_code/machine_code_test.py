@@ -78,7 +78,7 @@ class MachineCode(unittest.TestCase):
         self.assertEqual(violations(measure(longer, registers=24)), [
             "k: registers 24, at most 20", "k: instructions 9, at most 8", "k: tile 6, at most 5"])
 
-    def test_counts_the_way_through_a_tile_and_no_code_beside_it(self):
+    def test_counts_the_path_through_a_tile_and_no_code_beside_it(self):
         beside = SASS.replace("IADD3 R2, P0", "@P2 BRA 0x4c ;\n /*0044*/ MOV R20, R3 ;\n /*0048*/ MOV "
                               "R21, R3 ;\n /*004c*/ IADD3 R2, P0")
         self.assertEqual(measure(beside)["tile"], 6)

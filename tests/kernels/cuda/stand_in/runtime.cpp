@@ -392,10 +392,15 @@ const char* cudaGetErrorString(cudaError_t error) {
   }
 }
 cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute, int value) {
-  TESSERA_CHECK(attribute == cudaFuncAttributeMaxDynamicSharedMemorySize,
-                "the stand-in knows one attribute of kernels");
-  state().shared_bytes[kernel] = static_cast<size_t>(value);
-  return cudaSuccess;
+  TESSERA_CHECK(attribute == cudaFuncAttributeMaxDynamicSharedMemorySize ||
+                    attribute == cudaFuncAttributePreferredSharedMemoryCarveout,
+                "the stand-in knows two attributes of kernels");
+  if (attribute == cudaFuncAttributeMaxDynamicSharedMemorySize) {
+    state().shared_bytes[kernel] = static_cast<size_t>(value);
+  }
+  return result(attribute == cudaFuncAttributePreferredSharedMemoryCarveout && value > 100
+                    ? cudaErrorInvalidValue
+                    : cudaSuccess);
 }
 cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* kernel, void**) {
   const auto own = state().shared_bytes.find(kernel);
@@ -419,10 +424,19 @@ cudaError_t cudaGetDevice(int* device) {
   return cudaSuccess;
 }
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
-  TESSERA_CHECK(
-      attribute == cudaDevAttrMultiProcessorCount || attribute == cudaDevAttrComputeCapabilityMajor,
-      "the stand-in knows two attributes of its device");
-  *value = attribute == cudaDevAttrMultiProcessorCount ? kMultiprocessors : state().capability;
+  switch (attribute) {
+    case cudaDevAttrMultiProcessorCount:
+      *value = kMultiprocessors;
+      break;
+    case cudaDevAttrComputeCapabilityMajor:
+      *value = state().capability;
+      break;
+    case cudaDevAttrMaxSharedMemoryPerMultiprocessor:
+      *value = 228 * 1024;
+      break;
+    default:
+      TESSERA_CHECK(false, "the stand-in knows three attributes of its device");
+  }
   return result(device == 0 ? cudaSuccess : cudaErrorInvalidDevice);
 }
 cudaError_t cudaGetDeviceCount(int* count) {
