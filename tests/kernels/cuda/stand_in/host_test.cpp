@@ -178,10 +178,20 @@ TEST_F(CudaHost, MoreSharedMemoryThanUsualIsRequestedFirst) {
   EXPECT_EQ(stand_in::last_launch().shared_bytes, 64 << 10);
 }
 
+TEST_F(CudaHost, AKernelTakesMemoryFromTheCacheIfItsLaunchSaysSo) {
+  const int kernel = 0;
+  for (const bool most : {false, true}) {
+    stream_.launch({.most_shared = most}, &kernel, nullptr);
+    stream_.synchronize();
+    EXPECT_EQ(stand_in::last_launch().shared_percent, most ? 100 : cudaSharedmemCarveoutDefault);
+  }
+}
+
 TEST(CudaDevice, HasClustersFromComputeCapability9On) {
   const CudaStream hopper;
   EXPECT_EQ(hopper.limits().cluster, 8);
   EXPECT_EQ(hopper.limits().multiprocessors, stand_in::kMultiprocessors);
+  EXPECT_EQ(hopper.limits().shared_bytes, stand_in::kSharedBytes);
   stand_in::set_capability(8);
   CudaStream ampere;
   EXPECT_EQ(ampere.limits().cluster, 1);

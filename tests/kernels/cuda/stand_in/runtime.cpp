@@ -51,6 +51,7 @@ struct State {
   size_t device_used = 0;
   int capability = 9;
   std::map<const void*, size_t> shared_bytes;  // that kernels may have
+  std::map<const void*, int> shared_percent;   // that kernels prefer
   Launched launched;
 };
 State& state() {
@@ -392,15 +393,14 @@ const char* cudaGetErrorString(cudaError_t error) {
   }
 }
 cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute, int value) {
-  TESSERA_CHECK(attribute == cudaFuncAttributeMaxDynamicSharedMemorySize ||
-                    attribute == cudaFuncAttributePreferredSharedMemoryCarveout,
-                "the stand-in knows two attributes of kernels");
-  if (attribute == cudaFuncAttributeMaxDynamicSharedMemorySize) {
-    state().shared_bytes[kernel] = static_cast<size_t>(value);
+  if (attribute == cudaFuncAttributePreferredSharedMemoryCarveout) {
+    state().shared_percent[kernel] = value;
+    return result(value >= -1 && value <= 100 ? cudaSuccess : cudaErrorInvalidValue);
   }
-  return result(attribute == cudaFuncAttributePreferredSharedMemoryCarveout && value > 100
-                    ? cudaErrorInvalidValue
-                    : cudaSuccess);
+  TESSERA_CHECK(attribute == cudaFuncAttributeMaxDynamicSharedMemorySize,
+                "the stand-in knows two attributes of kernels");
+  state().shared_bytes[kernel] = static_cast<size_t>(value);
+  return cudaSuccess;
 }
 cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* kernel, void**) {
   const auto own = state().shared_bytes.find(kernel);
@@ -410,6 +410,10 @@ cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* ke
   }
   Launched launched{kernel,           config->stream,           config->gridDim,
                     config->blockDim, config->dynamicSmemBytes, {0, 0, 0}};
+  if (const auto percent = state().shared_percent.find(kernel);
+      percent != state().shared_percent.end()) {
+    launched.shared_percent = percent->second;
+  }
   for (unsigned i = 0; i < config->numAttrs; ++i) {
     TESSERA_CHECK(config->attrs[i].id == cudaLaunchAttributeClusterDimension,
                   "the stand-in knows one attribute of launches");
@@ -432,7 +436,7 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
       *value = state().capability;
       break;
     case cudaDevAttrMaxSharedMemoryPerMultiprocessor:
-      *value = 228 * 1024;
+      *value = kSharedBytes;
       break;
     default:
       TESSERA_CHECK(false, "the stand-in knows three attributes of its device");

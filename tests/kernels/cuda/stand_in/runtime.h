@@ -30,11 +30,14 @@ struct Launched {
   dim3 block;
   size_t shared_bytes = 0;
   dim3 cluster{0, 0, 0};  // zeroes: without the attribute
+  // Percent of a multiprocessor's memory that its blocks share, not the first-level cache.
+  int shared_percent = cudaSharedmemCarveoutDefault;
 };
 const Launched& last_launch();
 
 // Sets the compute capability of later streams' device; 9 at first. It has kMultiprocessors.
 inline constexpr int kMultiprocessors = 132;
+inline constexpr int kSharedBytes = 228 << 10;  // of a multiprocessor
 void set_capability(int major);
 
 // Returns: true if [memory, memory + bytes) is in one allocation on the device.
