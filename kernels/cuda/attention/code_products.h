@@ -104,6 +104,11 @@ TESSERA_DEVICE void add_key_chunk(const CodeQueries<kDim, kProducts>& queries, i
   }
 }
 
+// Returns: sum of row `i` of the lane's four, with both parts of the query (weight).
+TESSERA_DEVICE float row_sum(const int32_t (&sums)[2][4], int32_t i) {
+  return static_cast<float>(256 * sums[i / 2][i % 2 * 2] + sums[i / 2][i % 2 * 2 + 1]);
+}
+
 // Computes the scores of 32 tokens, scores[product][4 set + i], from their sums.
 template <int kDim, int kProducts>
 TESSERA_DEVICE void scores_of_sums(const CodeQueries<kDim, kProducts>& queries, int32_t set,
@@ -114,10 +119,8 @@ TESSERA_DEVICE void scores_of_sums(const CodeQueries<kDim, kProducts>& queries, 
     const auto query = queries.of[kPairsOfProduct * product + simt::lane() % 4];
     TESSERA_UNROLL
     for (int32_t i = 0; i < 4; ++i) {  // the lane's tokens in this set
-      const int32_t dot =
-          256 * sums[product][i / 2][i % 2 * 2] + sums[product][i / 2][i % 2 * 2 + 1];
       scores[product][4 * set + i] = simt::fma(
-          query.sum, of.zeros.of[i], static_cast<float>(dot) * query.step * of.scales.of[i]);
+          query.sum, of.zeros.of[i], row_sum(sums[product], i) * query.step * of.scales.of[i]);
     }
   }
 }
@@ -274,10 +277,8 @@ TESSERA_DEVICE void add_value_sums(int32_t block, const int32_t (&sums)[kProduct
   for (int32_t product = 0; product < kProducts; ++product) {
     TESSERA_UNROLL
     for (int32_t i = 0; i < 4; ++i) {
-      const int32_t dot =
-          256 * sums[product][i / 2][i % 2 * 2] + sums[product][i / 2][i % 2 * 2 + 1];
       float& to = out[product][block][i];
-      to = simt::fma(to, correction[product], static_cast<float>(dot) * weights.step[product]);
+      to = simt::fma(to, correction[product], row_sum(sums[product], i) * weights.step[product]);
     }
   }
 }

@@ -140,6 +140,26 @@ struct WarpMemory {
   PartialSums of_row[kPairsOfProduct * kProducts];
 };
 
+// Returns: place in the warp's memory of a tile's scores for the lane's pair, [64]. Lanes exchange
+// them there. Weights take the same place later.
+template <int kDim, int kProducts>
+TESSERA_DEVICE float* scores_in(WarpMemory<kDim, kProducts>& memory, int32_t product) {
+  return reinterpret_cast<float*>(memory.weights[product][2 * (simt::lane() % 4)]);
+}
+// Computes scores[product][i] for token 8 (lane / 4) + i. Requires: all lanes call it.
+template <int kDim, int kProducts>
+TESSERA_DEVICE void take_scores(WarpMemory<kDim, kProducts>& memory,
+                                float (&scores)[kProducts][8]) {
+  simt::sync_warp();
+  TESSERA_UNROLL
+  for (int32_t product = 0; product < kProducts; ++product) {
+    TESSERA_UNROLL
+    for (int32_t i = 0; i < 8; ++i) {
+      scores[product][i] = scores_in(memory, product)[8 * (simt::lane() / 4) + i];
+    }
+  }
+}
+
 // Queries as f16, column by column.
 template <int kDim, int kProducts>
 struct HalfQueries {

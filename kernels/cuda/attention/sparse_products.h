@@ -87,11 +87,8 @@ TESSERA_DEVICE void sparse_scores(HalfWarpMemory<kDim, kProducts>& memory, const
   constexpr int32_t kProductWords = 8 * WarpMemory<kDim, kProducts>::kWeightWords;
   const int32_t g = simt::lane() / 4;
   const int32_t t = simt::lane() % 4;
-  const auto scores_of = [&](int32_t product) {
-    return reinterpret_cast<float*>(memory.weights[product][2 * t]);
-  };
   const int32_t first_part = tile.first_part();
-  float* to = scores_of(0) + first_part * kTile + g;
+  float* to = scores_in(memory, 0) + first_part * kTile + g;
   ChannelPlace<kDim, kKeyUnits> place(parts.at(first_part), parts.stride(), g, kQuarter * t);
   TESSERA_UNROLL_BY(1)
   for (int32_t index = first_part; index < tile.end_part();
@@ -125,14 +122,7 @@ TESSERA_DEVICE void sparse_scores(HalfWarpMemory<kDim, kProducts>& memory, const
       }
     }
   }
-  simt::sync_warp();
-  TESSERA_UNROLL
-  for (int32_t product = 0; product < kProducts; ++product) {
-    TESSERA_UNROLL
-    for (int32_t i = 0; i < 8; ++i) {
-      scores[product][i] = scores_of(product)[8 * g + i];
-    }
-  }
+  take_scores(memory, scores);
   if (tile.layout.format.key_bits <= 8) {
     TESSERA_UNROLL
     for (int32_t first = 0; first < 8; first += 4) {

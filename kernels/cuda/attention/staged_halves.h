@@ -97,10 +97,6 @@ TESSERA_DEVICE void staged_half_scores(WarpMemory<kDim, kProducts>& memory,
                                        Next&& next, float (&scores)[kProducts][8]) {
   using Stages = HalfStages<kDim>;
   const int32_t g = simt::lane() / 4;
-  const int32_t t = simt::lane() % 4;
-  const auto scores_of = [&](int32_t product) {
-    return reinterpret_cast<float*>(memory.weights[product][2 * t]);
-  };
   float sums[kProducts][4];
   TESSERA_UNROLL
   for (int32_t piece = 0; piece < Stages::kKeyPieces; ++piece) {
@@ -121,20 +117,13 @@ TESSERA_DEVICE void staged_half_scores(WarpMemory<kDim, kProducts>& memory,
     if (first + 4 == kDim / 16) {  // lane (g, t) has tokens g and g + 8 of the part
       TESSERA_UNROLL
       for (int32_t product = 0; product < kProducts; ++product) {
-        float* to = scores_of(product) + KvPageLayout::kKeyTile * Stages::part(piece) + g;
+        float* to = scores_in(memory, product) + KvPageLayout::kKeyTile * Stages::part(piece) + g;
         to[0] = sum_of_parts(sums[product]);
         to[8] = sum_of_parts(sums[product] + 2);
       }
     }
   }
-  simt::sync_warp();
-  TESSERA_UNROLL
-  for (int32_t product = 0; product < kProducts; ++product) {
-    TESSERA_UNROLL
-    for (int32_t i = 0; i < 8; ++i) {
-      scores[product][i] = scores_of(product)[8 * g + i];
-    }
-  }
+  take_scores(memory, scores);
   simt::sync_warp();
 }
 
