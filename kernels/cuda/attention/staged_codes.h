@@ -12,7 +12,7 @@ template <int kDim, int kKeyBits, int kValueBits>
 struct CodeStages {
   static constexpr int32_t kStages = 3;
   static constexpr int32_t kMaxBytes = 2048;  // of a piece
-  // Pieces of the keys of a set, and of the values of a tile.
+  // kOfSet: pieces of the keys of a set. kOfValues: pieces of the values of a tile.
   static constexpr int32_t kSetBytes = 32 * kDim * kKeyBits / 8;
   static constexpr int32_t kOfSet = kSetBytes > kMaxBytes ? kSetBytes / kMaxBytes : 1;
   static constexpr int32_t kKeyPieces = 2 * kOfSet;
