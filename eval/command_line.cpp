@@ -54,6 +54,13 @@ void declare_what(CLI::App& app, EvalOptions& options) {
   app.add_option("--text", options.tasks.text,
                  "UTF-8 text for the task text, which the model has not seen [the text that ships]")
       ->type_name("FILE");
+  app.add_option("--windows", options.tasks.windows,
+                 "tokens of the prompt and of the forced rest of each window of the task text "
+                 "[384,128]")
+      ->type_name("N,N")
+      ->delimiter(',')
+      ->expected(2)
+      ->check(CLI::Range(16, 1 << 24));
   app.add_option("--lengths", options.tasks.lengths,
                  "tokens of retrieval contexts; default: 256 to 1536, or those that fit")
       ->type_name("N,...")
@@ -66,7 +73,7 @@ void declare_what(CLI::App& app, EvalOptions& options) {
   app.add_option("--questions", options.tasks.questions,
                  "questions of each context of documents [12]")
       ->check(CLI::Range(1, 100'000));
-  app.add_option("--limit", options.tasks.limit, "items of a FILE.jsonl, at most [all]")
+  app.add_option("--limit", options.tasks.limit, "windows of the task text, or items of a FILE.jsonl, at most [all]")
       ->check(CLI::Range(1, 1'000'000'000));
   app.add_option("--kv-pairs", options.tasks.kv_pairs,
                  "pairs of a kv-retrieval item, the others are left out [all]")
@@ -81,7 +88,7 @@ void declare_what(CLI::App& app, EvalOptions& options) {
 }
 
 void declare_how(CLI::App& app, EvalOptions& options) {
-  std::map<std::string, WeightFormat> weights;
+  std::map<std::string, std::optional<WeightFormat>> weights{{name_of_weights({}), std::nullopt}};
   for (const WeightFormat format : kWeightFormats) {
     weights.emplace(name(format), format);
   }
@@ -97,7 +104,8 @@ void declare_how(CLI::App& app, EvalOptions& options) {
       ->check(CLI::IsMember({"scalar", "avx2", "avx512", "avx512_fp16", "amx"}));
   add_choice(app, "--residual", options.coded_residuals, {{"f16", false}, {"k8v8", true}},
              "format of the residual buffers of presets whose formats are of codes [f16]");
-  add_choice(app, "--weights", options.weights, weights, "format of the weights in memory [f32]");
+  add_choice(app, "--weights", options.weights, weights,
+             "format of the weights in memory; stored: as the checkpoint has them [f32]");
   app.add_option("--threads", options.threads, "0: one for each core [0]")
       ->check(CLI::Range(0, 4096));
   app.add_option("--batch", options.batch, "sequences that run at once [8]")
@@ -142,6 +150,10 @@ absl::Status check(const EvalOptions& options) {
 }
 
 }  // namespace
+
+std::string name_of_weights(std::optional<WeightFormat> format) {
+  return format ? std::string(name(*format)) : "stored";
+}
 
 absl::StatusOr<EvalCommand> parse_eval_command(int argc, const char* const* argv) {
   CLI::App app("Measures the loss of quality by a KV cache format.", "tessera-eval");

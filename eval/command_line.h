@@ -20,7 +20,7 @@ struct EvalOptions {
   TaskOptions tasks;
   std::string device = "cpu";
   std::optional<CpuIsa> isa;
-  WeightFormat weights = WeightFormat::f32;
+  std::optional<WeightFormat> weights = WeightFormat::f32;  // none: as the checkpoint has them
   int32_t threads = 0;
   int32_t batch = 8;
   int32_t context = 0;  // tokens; 0: the model's
@@ -36,6 +36,9 @@ struct EvalCommand {
   EvalOptions options;
   std::optional<std::string> text;  // set: only to be printed (--help, --version)
 };
+
+// Returns: the value of --weights that gives this format.
+std::string name_of_weights(std::optional<WeightFormat> format);
 
 // Errors: InvalidArgument or Unimplemented, with the name of the flag.
 absl::StatusOr<EvalCommand> parse_eval_command(int argc, const char* const* argv);

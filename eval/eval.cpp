@@ -84,7 +84,7 @@ Report head_of(const EvalOptions& options, const Contest& contest) {
   const std::filesystem::path model = std::filesystem::weakly_canonical(options.model);
   report.model = model.has_filename() ? model.filename() : model.parent_path().filename();
   report.device = contest.host ? contest.host->device() : options.url;
-  report.weights = contest.host ? std::string(name(options.weights)) : "the server's";
+  report.weights = contest.host ? name_of_weights(options.weights) : "the server's";
   report.seed = options.tasks.seed;
   report.split = name_of(options.tasks.split);
   for (size_t s = 0; s < contest.subjects.size(); ++s) {
@@ -100,7 +100,7 @@ Report head_of(const EvalOptions& options, const Contest& contest) {
 std::string journal_owner(const EvalOptions& options, const std::string& device) {
   const std::string model = std::filesystem::weakly_canonical(options.model).string();
   return absl::StrCat(model, ", ", options.url.empty() ? device : options.url, ", weights ",
-                      std::string(name(options.weights)),
+                      name_of_weights(options.weights),
                       options.coded_residuals ? ", residual k8v8" : "");
 }
 

@@ -28,7 +28,7 @@ std::string sentence_of(const EvalOptions& options, const std::vector<Task>& tas
   return absl::StrCat("mean divergence from f16 in nats if one KV head keeps ", kProfiledSinks,
                       " first and the newest tokens, ", kProfiledTokens, " in all; ", names, ", ",
                       items, " contexts, seed ", options.tasks.seed, ", weights ",
-                      std::string(name(options.weights)), ", " TESSERA_VERSION);
+                      name_of_weights(options.weights), ", " TESSERA_VERSION);
 }
 
 // A line for each layer, with the losses of its KV heads in thousandths of a nat.

@@ -81,6 +81,7 @@ void rotate_and_store(const DecoderStep& step, const QkvColumns& qkv, int32_t la
   }
   ops.backend.kv_store({.keys = qkv.keys,
                         .values = qkv.values,
+                        .key_centre = ops.key_centres.of(layer),
                         .sequences = step.batch.sequences,
                         .pages = step.pages,
                         .layer = layer,

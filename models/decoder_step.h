@@ -5,6 +5,7 @@
 #include "kernels/backend.h"
 #include "kernels/communicator.h"
 #include "models/config.h"
+#include "models/key_centres.h"
 #include "models/transformer.h"
 #include "models/weights.h"
 #include "models/workspace.h"
@@ -25,6 +26,7 @@ struct LayerOps {
   const Backend& backend;
   const ModelConfig& config;
   const Workspace::Views& workspace;
+  const KeyCentres& key_centres;
   Communicator* ranks;  // null: one process has the whole model
   Stream stream;
 

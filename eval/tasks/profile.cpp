@@ -93,10 +93,16 @@ class TaskMaker {
       profile_.documents.contexts = options.samples;
     }
     if (options.questions > 0) profile_.documents.questions = options.questions;
+    if (options.windows.size() == 2) {
+      profile_.windows.prompt = options.windows[0];
+      profile_.windows.forced = options.windows[1];
+    }
+    profile_.windows.most = options.limit;
     // A model with a shorter context is measured within that context.
     const int32_t windows = profile_.windows.prompt + profile_.windows.forced;
     if (windows > context) {
-      profile_.windows = {context * 3 / 4, context / 4};
+      profile_.windows.prompt = context * 3 / 4;
+      profile_.windows.forced = context / 4;
     }
     profile_.generated = std::min(profile_.generated, context / 2);
   }

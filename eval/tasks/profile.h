@@ -19,10 +19,12 @@ struct TaskOptions {
   std::string tasks = "all";
   // file for the task `text`, and for the prose of documents; empty: the text that ships
   std::filesystem::path text{};
+  // tokens of the prompt and of the forced rest of each window of `text`; empty: the profile's
+  std::vector<int32_t> windows{};
   std::vector<int32_t> lengths{};  // tokens of retrieval contexts; empty: the profile's
   int32_t samples = 0;             // for each retrieval cell, or contexts; 0: the profile's
   int32_t questions = 0;           // of each context of documents; 0: the profile's
-  int32_t limit = 0;               // items of a user's task; 0: all
+  int32_t limit = 0;               // windows of `text`, items of a user's task; 0: all
   int32_t kv_pairs = 0;            // pairs of a kv-retrieval item; 0: all
   uint64_t seed = 0;
   Split split = Split::all;

@@ -90,6 +90,7 @@ Task make_text(std::string_view text, const TextWindows& windows, const Tokenize
     item.trials.push_back(
         {.prompt = {all.begin(), cut}, .forced = {cut, all.end()}, .compare = true});
     task.items.push_back(std::move(item));
+    if (std::ssize(task.items) == windows.most) break;
   }
   return task;
 }

@@ -11,6 +11,7 @@ namespace tessera {
 struct TextWindows {
   int32_t prompt = 0;  // tokens of each window that form the prompt
   int32_t forced = 0;  // tokens that are then forced, one per step
+  int32_t most = 0;    // number of windows, the first of the text; 0: all
 };
 
 // Splits a text into windows that do not overlap, for perplexity, KL divergence and top-1

@@ -101,6 +101,9 @@ struct StepRope {
 struct KvStoreArgs {
   MatrixView<const float> keys;    // [tokens, kv_heads * head_dim]
   MatrixView<const float> values;  // [tokens, kv_heads * head_dim]
+  // Subtracted from each key, after RoPE: a vector that all keys of a page-table row share. Softmax
+  // does not see it, so attention needs no term for it (models/key_centres.h).
+  std::span<const float> key_centre = {};  // [kv_heads * head_dim], or empty
   std::span<const SequenceSpan> sequences;
   KvPagesView pages;
   int32_t layer = 0;

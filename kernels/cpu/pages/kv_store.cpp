@@ -58,11 +58,12 @@ class Store {
     const int32_t begin = std::max(span.context, group * kKvGroup);
     const int32_t end = std::min(span.context + span.count, (group + 1) * kKvGroup);
     const int64_t column = int64_t{head} * args_.pages.head_dim;
+    float centred[kMaxHeadDim];
     const auto each = [&](auto&& put_token) {
       for (int32_t position = begin; position < end; ++position) {
         const int64_t from = span.first_row + position - span.context;
-        put_token(args_.keys.row(from).data() + column, args_.values.row(from).data() + column,
-                  position % kKvGroup);
+        put_token(centre(args_.keys.row(from).data() + column, column, centred),
+                  args_.values.row(from).data() + column, position % kKvGroup);
       }
     };
     if (args_.pages.residual_layout.format.is_codes()) {
@@ -78,6 +79,16 @@ class Store {
     each([&](const float* keys, const float* values, int32_t token) {
       put_token(keys, values, page, token);
     });
+  }
+
+  // Returns: the key of a head without the row's centre, in `centred` if there is one.
+  const float* centre(const float* key, int64_t column, float* centred) const {
+    if (args_.key_centre.empty()) return key;
+    const float* shared = args_.key_centre.data() + column;
+    for (int32_t c = 0; c < args_.pages.head_dim; ++c) {
+      centred[c] = key[c] - shared[c];
+    }
+    return centred;
   }
 
   // Encodes the tokens of one tile that this step stores: [begin, last], or from the tile's start.
@@ -238,6 +249,8 @@ void check(const KvStoreArgs& args) {
   TESSERA_CHECK(args.rope.rotary_dim == 0, "the CPU's kv_store does not rotate");
   TESSERA_CHECK(args.keys.cols == int64_t{pages.kv_heads} * pages.head_dim,
                 "kv_store: columns of keys");
+  TESSERA_CHECK(args.key_centre.empty() || std::ssize(args.key_centre) == args.keys.cols,
+                "kv_store: columns of the key centre");
   TESSERA_CHECK(args.values.cols == args.keys.cols && args.values.rows == args.keys.rows,
                 "kv_store: shape of values");
   int64_t groups = 0;
