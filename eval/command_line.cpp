@@ -73,7 +73,8 @@ void declare_what(CLI::App& app, EvalOptions& options) {
   app.add_option("--questions", options.tasks.questions,
                  "questions of each context of documents [12]")
       ->check(CLI::Range(1, 100'000));
-  app.add_option("--limit", options.tasks.limit, "windows of the task text, or items of a FILE.jsonl, at most [all]")
+  app.add_option("--limit", options.tasks.limit,
+                 "windows of the task text, or items of a FILE.jsonl, at most [all]")
       ->check(CLI::Range(1, 1'000'000'000));
   app.add_option("--kv-pairs", options.tasks.kv_pairs,
                  "pairs of a kv-retrieval item, the others are left out [all]")

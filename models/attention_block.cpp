@@ -79,14 +79,16 @@ void rotate_and_store(const DecoderStep& step, const QkvColumns& qkv, int32_t la
       rotate_apart(step, qkv);
     }
   }
+  KeyFrame frame = ops.key_frames.of(layer);
+  frame.queries = qkv.queries;
   ops.backend.kv_store({.keys = qkv.keys,
                         .values = qkv.values,
-                        .key_centre = ops.key_centres.of(layer),
                         .sequences = step.batch.sequences,
                         .pages = step.pages,
                         .layer = layer,
                         .dense = ops.workspace.dense,
-                        .rope = rope},
+                        .rope = rope,
+                        .frame = frame},
                        ops.stream);
 }
 

@@ -5,7 +5,7 @@
 #include "kernels/backend.h"
 #include "kernels/communicator.h"
 #include "models/config.h"
-#include "models/key_centres.h"
+#include "models/key_frames.h"
 #include "models/transformer.h"
 #include "models/weights.h"
 #include "models/workspace.h"
@@ -26,7 +26,7 @@ struct LayerOps {
   const Backend& backend;
   const ModelConfig& config;
   const Workspace::Views& workspace;
-  const KeyCentres& key_centres;
+  const KeyFrames& key_frames;
   Communicator* ranks;  // null: one process has the whole model
   Stream stream;
 

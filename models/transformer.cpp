@@ -10,7 +10,7 @@
 #include "models/checkpoint.h"
 #include "models/decode_steps.h"
 #include "models/decoder_step.h"
-#include "models/key_centres.h"
+#include "models/key_frames.h"
 #include "models/status_macros.h"
 #include "models/weights.h"
 #include "models/workspace.h"
@@ -26,13 +26,13 @@ bool all_below(std::span<const int32_t> values, int32_t limit) {
 class Decoder final : public Transformer {
  public:
   Decoder(ModelConfig config, const TransformerOptions& options, const Backend& backend,
-          Weights weights, KeyCentres key_centres, Workspace workspace)
+          Weights weights, KeyFrames key_frames, Workspace workspace)
       : config_(std::move(config)),
         architecture_(architecture_of(config_)),
         options_(options),
         backend_(backend),
         weights_(std::move(weights)),
-        key_centres_(std::move(key_centres)),
+        key_frames_(std::move(key_frames)),
         workspace_(std::move(workspace)) {}
 
   void prepare(const KvPagesView& pages, Stream stream) override {
@@ -109,7 +109,7 @@ class Decoder final : public Transformer {
   }
 
   LayerOps layer_ops(Stream stream) const {
-    return {backend_, config_, workspace_.views(), key_centres_, options_.ranks, stream};
+    return {backend_, config_, workspace_.views(), key_frames_, options_.ranks, stream};
   }
 
   void check(const Batch& batch, const KvPagesView& pages) const {
@@ -141,7 +141,7 @@ class Decoder final : public Transformer {
   const TransformerOptions options_;
   const Backend& backend_;
   const Weights weights_;
-  const KeyCentres key_centres_;
+  const KeyFrames key_frames_;
   const Workspace workspace_;
   std::unique_ptr<DecodeSteps> decode_steps_;  // null: nothing is recorded
   int32_t computed_tokens_ = 0;  // rows of the residual stream after the last forward()
@@ -172,7 +172,7 @@ absl::Status check_experts(const ModelConfig& config, const Backend& backend) {
 absl::StatusOr<std::unique_ptr<Transformer>> Transformer::load(const std::filesystem::path& model,
                                                                const TransformerOptions& options,
                                                                const Backend& backend,
-                                                               Stream stream) {
+                                                               Stream /*stream*/) {
   TESSERA_ASSIGN_OR_RETURN(const ModelConfig whole, read_model_config(model));
   TESSERA_RETURN_IF_ERROR(check_options(options, whole));
   const Shard shard =
@@ -181,16 +181,16 @@ absl::StatusOr<std::unique_ptr<Transformer>> Transformer::load(const std::filesy
   TESSERA_RETURN_IF_ERROR(check_experts(whole, backend));
   ModelConfig config = shard_config(whole, shard.ranks);
   TESSERA_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::open(model));
+  TESSERA_ASSIGN_OR_RETURN(KeyFrames key_frames, KeyFrames::create(whole, shard, checkpoint,
+                                                                   backend, options.load.threads));
   TESSERA_ASSIGN_OR_RETURN(Weights weights, Weights::load(whole, shard, checkpoint, options.weights,
                                                           backend, options.load));
-  TESSERA_ASSIGN_OR_RETURN(KeyCentres key_centres,
-                           KeyCentres::create(config, weights.views(), backend, stream));
   TESSERA_ASSIGN_OR_RETURN(
       Workspace workspace,
       Workspace::create(config, options.limits, options.max_logits_rows, backend));
-  return std::unique_ptr<Transformer>(
-      new Decoder(std::move(config), options, backend, std::move(weights), std::move(key_centres),
-                  std::move(workspace)));
+  return std::unique_ptr<Transformer>(new Decoder(std::move(config), options, backend,
+                                                  std::move(weights), std::move(key_frames),
+                                                  std::move(workspace)));
 }
 
 }  // namespace tessera

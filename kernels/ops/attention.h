@@ -88,6 +88,28 @@ struct StepRope {
   RopeTable key_table;
 };
 
+// The coordinates in which a layer's keys are stored: (key - centre) * scale, after RoPE. Queries
+// are divided by the scale. So q . k changes by q . centre alone, which is the same for all keys and
+// which softmax does not see. Attention and scores need no other arithmetic
+// (models/key_frames.h says how frames are chosen).
+// Requires: scales are powers of two. The model has no term beside q . k in its softmax.
+struct KeyFrame {
+  std::span<const float> centre;   // [kv_heads * head_dim]; empty: keys stay as they are
+  std::span<const float> scale;    // [kv_heads * head_dim]; empty as `centre` is
+  MatrixView<float> queries = {};  // [tokens, query_heads * head_dim], divided in place
+
+  constexpr bool empty() const { return centre.empty(); }
+};
+
+// Returns: true if a frame has the shapes of a step.
+constexpr bool fits(const KeyFrame& frame, const MatrixView<const float>& keys,
+                    const KvPagesView& pages) {
+  return frame.empty() ||
+         (static_cast<int64_t>(frame.centre.size()) == keys.cols &&
+          frame.scale.size() == frame.centre.size() && frame.queries.rows == keys.rows &&
+          frame.queries.cols % (int64_t{pages.kv_heads} * pages.head_dim) == 0);
+}
+
 // Writes the new tokens' keys (after RoPE) and values. Tokens of a span's last group go to the
 // residual buffer. Each earlier group is assembled in `dense`; its first tokens may come from the
 // residual buffer.
@@ -101,9 +123,6 @@ struct StepRope {
 struct KvStoreArgs {
   MatrixView<const float> keys;    // [tokens, kv_heads * head_dim]
   MatrixView<const float> values;  // [tokens, kv_heads * head_dim]
-  // Subtracted from each key, after RoPE: a vector that all keys of a page-table row share. Softmax
-  // does not see it, so attention needs no term for it (models/key_centres.h).
-  std::span<const float> key_centre = {};  // [kv_heads * head_dim], or empty
   std::span<const SequenceSpan> sequences;
   KvPagesView pages;
   int32_t layer = 0;
@@ -112,6 +131,7 @@ struct KvStoreArgs {
   std::span<std::byte> dense;
   // Needs Backend::applies_rope_in_store. `keys` are those before RoPE then, and stay as they are.
   StepRope rope = {};
+  KeyFrame frame = {};
 };
 
 // Causal attention of the new tokens over their sequence's stored tokens, the new ones included.

@@ -28,6 +28,7 @@ class Store {
   // step.
   void run(const SequenceSpan& span, int32_t head, int64_t dense_group) const {
     const KvPagesView& pages = args_.pages;
+    turn_queries(span, head);
     const int64_t row = pages.row_index(span.slot, args_.layer, head);
     const int32_t first_group = span.closed_before();
     const auto page_bytes = static_cast<size_t>(pages.residual_layout.page_bytes);
@@ -58,11 +59,11 @@ class Store {
     const int32_t begin = std::max(span.context, group * kKvGroup);
     const int32_t end = std::min(span.context + span.count, (group + 1) * kKvGroup);
     const int64_t column = int64_t{head} * args_.pages.head_dim;
-    float centred[kMaxHeadDim];
+    float framed[kMaxHeadDim];
     const auto each = [&](auto&& put_token) {
       for (int32_t position = begin; position < end; ++position) {
         const int64_t from = span.first_row + position - span.context;
-        put_token(centre(args_.keys.row(from).data() + column, column, centred),
+        put_token(in_frame(args_.keys.row(from).data() + column, column, framed),
                   args_.values.row(from).data() + column, position % kKvGroup);
       }
     };
@@ -81,14 +82,31 @@ class Store {
     });
   }
 
-  // Returns: the key of a head without the row's centre, in `centred` if there is one.
-  const float* centre(const float* key, int64_t column, float* centred) const {
-    if (args_.key_centre.empty()) return key;
-    const float* shared = args_.key_centre.data() + column;
+  // Returns: a head's key in the frame, which begins at `column`. `framed` holds it if it differs.
+  const float* in_frame(const float* key, int64_t column, float* framed) const {
+    if (args_.frame.empty()) return key;
+    const float* centre = args_.frame.centre.data() + column;
+    const float* scale = args_.frame.scale.data() + column;
     for (int32_t c = 0; c < args_.pages.head_dim; ++c) {
-      centred[c] = key[c] - shared[c];
+      framed[c] = (key[c] - centre[c]) * scale[c];
     }
-    return centred;
+    return framed;
+  }
+
+  // Brings the span's queries of one KV head into the frame.
+  void turn_queries(const SequenceSpan& span, int32_t head) const {
+    if (args_.frame.empty()) return;
+    const int32_t head_dim = args_.pages.head_dim;
+    const int64_t cols = args_.frame.queries.cols / args_.pages.kv_heads;
+    const float* scale = args_.frame.scale.data() + int64_t{head} * head_dim;
+    for (int32_t i = 0; i < span.count; ++i) {
+      float* queries = args_.frame.queries.row(span.first_row + i).data() + head * cols;
+      for (int64_t first = 0; first < cols; first += head_dim) {
+        for (int32_t c = 0; c < head_dim; ++c) {
+          queries[first + c] /= scale[c];
+        }
+      }
+    }
   }
 
   // Encodes the tokens of one tile that this step stores: [begin, last], or from the tile's start.
@@ -249,8 +267,7 @@ void check(const KvStoreArgs& args) {
   TESSERA_CHECK(args.rope.rotary_dim == 0, "the CPU's kv_store does not rotate");
   TESSERA_CHECK(args.keys.cols == int64_t{pages.kv_heads} * pages.head_dim,
                 "kv_store: columns of keys");
-  TESSERA_CHECK(args.key_centre.empty() || std::ssize(args.key_centre) == args.keys.cols,
-                "kv_store: columns of the key centre");
+  TESSERA_CHECK(fits(args.frame, args.keys, pages), "kv_store: shapes of the key frame");
   TESSERA_CHECK(args.values.cols == args.keys.cols && args.values.rows == args.keys.rows,
                 "kv_store: shape of values");
   int64_t groups = 0;

@@ -80,8 +80,17 @@ class GroupStore {
                 dense + residual_.values_offset(tile) + residual_.value_offset(lane, channel));
     }
   }
-  // Returns: a channel of the key of a batch row, after the rotation.
+  // Returns: a channel of the key of a batch row, in the frame.
   TESSERA_DEVICE float key(int64_t row, int32_t channel) const {
+    const float turned = rotated_key(row, channel);
+    if (args_.frame.empty()) {
+      return turned;
+    }
+    const int32_t column = head_ * pages_.head_dim + channel;
+    return (turned - args_.frame.centre.data()[column]) * args_.frame.scale.data()[column];
+  }
+  // The same after the rotation alone.
+  TESSERA_DEVICE float rotated_key(int64_t row, int32_t channel) const {
     const float* head = args_.keys.data + row * args_.keys.stride + head_ * pages_.head_dim;
     const StepRope& by = args_.rope;
     if (channel >= by.rotary_dim) {
@@ -214,33 +223,35 @@ class GroupStore {
   int64_t first_dense_;
 };
 
-// Rotates the query heads of one KV head of a token. `block`: place in x among the blocks that do
+// Rotates the query heads of one KV head of a token, and brings them into the frame. `block`: place in x among the blocks that do
 // so. Neighbours in y have consecutive tokens, so that prompts launch no empty blocks.
-TESSERA_DEVICE void rotate_queries(const KvStoreArgs& args, const int32_t* positions,
-                                   int32_t block) {
+TESSERA_DEVICE void turn_queries(const KvStoreArgs& args, const int32_t* positions, int32_t block) {
   const StepRope& by = args.rope;
+  const MatrixView<float>& queries = by.rotary_dim > 0 ? by.queries : args.frame.queries;
   const int64_t row = int64_t{block / args.pages.kv_heads} * grid_y() + block_y();
-  if (row >= by.queries.rows) {
+  if (row >= queries.rows) {
     return;
   }
-  const int64_t cols = by.queries.cols / args.pages.kv_heads;
+  const int64_t cols = queries.cols / args.pages.kv_heads;
+  const int32_t head = block % args.pages.kv_heads;
   const int32_t half = by.rotary_dim / 2;
-  const int64_t angles = int64_t{positions[row]} * half;
-  rotate_heads(by.queries.data + row * by.queries.stride + block % args.pages.kv_heads * cols,
+  const int64_t angles = half > 0 ? int64_t{positions[row]} * half : 0;
+  rotate_heads(queries.data + row * queries.stride + head * cols,
                static_cast<int32_t>(cols / args.pages.head_dim), args.pages.head_dim,
-               {by.query_table.cos + angles, by.query_table.sin + angles, half});
+               {by.query_table.cos + angles, by.query_table.sin + angles, half},
+               args.frame.empty() ? nullptr : args.frame.scale.data() + head * args.pages.head_dim);
 }
 
 // One block for each group of a row but the last. The first block also stores the last group, after
 // its own: the last group writes the residual buffer, which the first group may have to read. If
 // the row's tokens are not whole tiles, neighbouring groups share one, whose first token clears it.
-// Then the first block stores all groups of the row, in order. Further blocks rotate queries.
+// Then the first block stores all groups of the row, in order. Further blocks turn queries.
 TESSERA_KERNEL(kTileThreads, 4)
 store_kernel(KvStoreArgs args, const SequenceSpan* sequences, const int32_t* positions) {
   const int32_t sequence = block_x() / args.pages.kv_heads;
   if (sequence >= static_cast<int32_t>(args.sequences.size())) {
     const int32_t rows = static_cast<int32_t>(args.sequences.size()) * args.pages.kv_heads;
-    rotate_queries(args, positions, block_x() - rows);
+    turn_queries(args, positions, block_x() - rows);
     return;
   }
   const SequenceSpan span = sequences[sequence];
@@ -317,6 +328,7 @@ void check_args(const KvStoreArgs& args) {
   if (args.rope.rotary_dim != 0) {
     check_rope(args);
   }
+  TESSERA_CHECK(fits(args.frame, args.keys, pages), "kv_store: shapes of the key frame");
 }
 
 }  // namespace
@@ -332,7 +344,8 @@ void kv_store(const KvStoreArgs& args, Stream stream) {
   const SequenceSpan* sequences = mirror(args.sequences, stream);
   const int32_t count = static_cast<int32_t>(args.sequences.size());
   const bool rotates = args.rope.rotary_dim > 0;
-  const int64_t query_blocks = rotates ? div_ceil(args.rope.queries.rows, max_groups) : 0;
+  const bool turns = rotates || !args.frame.empty();
+  const int64_t query_blocks = turns ? div_ceil(args.keys.rows, max_groups) : 0;
   launch(stream,
          {.grid_x = static_cast<int32_t>(count + query_blocks) * args.pages.kv_heads,
           .grid_y = max_groups,
