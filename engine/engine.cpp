@@ -41,18 +41,14 @@ absl::Status check_options(const EngineOptions& options, const ModelConfig& mode
   return absl::OkStatus();
 }
 
-// On a real model, blocks that k4v2r replaces have the verdict *near*, and those of k4v2 *no*
-// (docs/measurements/2026-11-27-ladder.md). Both have the same bytes.
 std::vector<KvFormat> ladder_of(const EngineOptions& options, const ModelConfig& model,
                                 const Backend& backend) {
   if (options.kv_ladder.has_value()) {
     return *options.kv_ladder;
   }
-  const bool serves = options.prefix_cache && !options.kv_section_step &&
-                      !options.kv.policy.is_lossy() && options.kv.policy.high == kKvK8V4 &&
-                      model.sliding_window == 0 &&
-                      check_served(backend, kKvK4V2R, model.head_dim).ok();
-  return serves ? std::vector<KvFormat>{kKvK4V2R} : std::vector<KvFormat>{};
+  std::vector<KvFormat> ladder = default_ladder(options, model, backend);
+  std::erase_if(ladder, [&](KvFormat format) { return !holds(options.format_checks, format); });
+  return ladder;
 }
 
 const std::vector<HeadProfile>& profiles_of(const EngineOptions& options,
@@ -108,6 +104,17 @@ std::vector<RankTrait> traits_of(const EngineOptions& options, const Transformer
 }
 
 }  // namespace
+
+// On a real model, blocks that k4v2r replaces have the verdict *near*, and those of k4v2 *no*
+// (docs/measurements/2026-11-27-ladder.md). Both have the same bytes.
+std::vector<KvFormat> default_ladder(const EngineOptions& options, const ModelConfig& model,
+                                     const Backend& backend) {
+  const bool serves = options.prefix_cache && !options.kv_section_step &&
+                      !options.kv.policy.is_lossy() && options.kv.policy.high == kKvK8V4 &&
+                      model.sliding_window == 0 &&
+                      check_served(backend, kKvK4V2R, model.head_dim).ok();
+  return serves ? std::vector<KvFormat>{kKvK4V2R} : std::vector<KvFormat>{};
+}
 
 StepLimits step_limits(const EngineOptions& options) {
   return {.tokens = options.max_step_tokens,

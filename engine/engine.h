@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "engine/format_check.h"
 #include "engine/kv/kv_shape.h"
 #include "engine/kv/kv_usage.h"
 #include "engine/kv/prefix_cache.h"
@@ -28,10 +29,12 @@ struct EngineOptions {
   std::vector<KvPreset> kv_also = {};
   // prefix_cache: compute common prefixes of prompts once, and keep them while there is room.
   // kv_ladder: formats to which unlocked prefix blocks are demoted before they are evicted, the
-  // coarsest last. No value means k4v2r if the default preset keeps every token in k8v4, the model
-  // allows a ladder (no sliding window) and the backend serves k4v2r; else an empty ladder.
+  // coarsest last. No value means the default ladder (default_ladder()) where format_checks says
+  // that it holds on this checkpoint, else an empty one.
   bool prefix_cache = true;
   std::optional<std::vector<KvFormat>> kv_ladder = std::nullopt;
+  // Formats that were measured on this checkpoint.
+  std::vector<FormatCheck> format_checks = {};
   // A ladder of one step that compresses unlocked prefix blocks to sections, by a preset that
   // replays (engine/background_replay.h). Then kv_ladder is empty.
   std::optional<KvPreset> kv_section_step = std::nullopt;
@@ -86,6 +89,12 @@ struct EngineStats {
   int32_t formats = 0;
   KvFormatPages format_pages[kMaxKvLayouts] = {};  // pages in use; the first `formats` are valid
 };
+
+// Returns: the step that a ladder without a value takes if the format holds on the checkpoint: k4v2r,
+// where the default preset keeps every token in k8v4, the model allows a ladder (no sliding window)
+// and the backend serves k4v2r; else none.
+std::vector<KvFormat> default_ladder(const EngineOptions& options, const ModelConfig& model,
+                                     const Backend& backend);
 
 // Returns: the largest step of an engine, for the transformer that it gets.
 StepLimits step_limits(const EngineOptions& options);

@@ -78,7 +78,8 @@ double median_ratio(const std::vector<SharedScale>& shared) {
 
 // Returns: the power of two. Scales of 2 and 1/2 would gain little, so most models have none.
 float power_of(double scale) {
-  const double exponent = std::clamp(std::log2(scale), -double{kMaxKeyExponent}, double{kMaxKeyExponent});
+  const double exponent =
+      std::clamp(std::log2(scale), -double{kMaxKeyExponent}, double{kMaxKeyExponent});
   return std::exp2(static_cast<float>(std::trunc(exponent)));
 }
 
@@ -303,9 +304,8 @@ absl::StatusOr<KeyFrames> KeyFrames::create(const ModelConfig& model, Shard shar
   }
   const auto width = static_cast<size_t>(own.kv_width());
   TESSERA_ASSIGN_OR_RETURN(
-      made.memory_,
-      AlignedMemory::allocate(static_cast<int64_t>(2 * frames.size() * width * sizeof(float)),
-                              backend));
+      made.memory_, AlignedMemory::allocate(
+                        static_cast<int64_t>(2 * frames.size() * width * sizeof(float)), backend));
   auto* to = reinterpret_cast<float*>(made.memory_.data());
   for (const LayerFrame& frame : frames) {
     put(backend, std::span<const float>(frame.centre), to);

@@ -112,6 +112,11 @@ void add_cache(Snapshot& snapshot, const EngineStats& stats, const EngineOptions
   bytes("any", "free", (total - used) * page_bytes);
   bytes("any", "window", static_cast<double>(stats.residual_bytes));
   bytes("any", "tables", static_cast<double>(stats.table_bytes));
+  for (const FormatCheck& check : options.format_checks) {
+    snapshot.gauge("tessera:kv_format_divergence_nats",
+                   "Divergence of a KV format from f16 on this checkpoint, measured at a start",
+                   check.divergence, {{"format", std::string(name_of(check.format))}});
+  }
   snapshot.counter("tessera:kv_tightenings_total",
                    "Steps in which budgets of running sequences were tightened for want of pages",
                    stats.kv_tightenings);

@@ -20,12 +20,14 @@
 #include "kernels/cuda_library.h"
 #include "models/checkpoint.h"
 #include "models/config.h"
+#include "models/shared_transformer.h"
 #include "models/status_macros.h"
 #include "models/tensor_table.h"
 #include "models/text/chat_template.h"
 #include "models/text/tokenizer.h"
 #include "models/transformer.h"
 #include "models/weights.h"
+#include "server/kv_check.h"
 #include "server/metrics.h"
 
 namespace tessera {
@@ -184,7 +186,8 @@ GrammarVocabulary grammar_vocabulary(const Tokenizer& tokenizer, const Engine& e
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Engine>> load_engine(const Settings& settings, ThreadPool& pool,
+absl::StatusOr<std::unique_ptr<Engine>> load_engine(const Settings& settings,
+                                                    const Tokenizer* tokenizer, ThreadPool& pool,
                                                     Communicator* ranks) {
   TESSERA_ASSIGN_OR_RETURN(const ModelConfig config, read_model_config(settings.model));
   EngineOptions options = settings.engine;
@@ -201,16 +204,20 @@ absl::StatusOr<std::unique_ptr<Engine>> load_engine(const Settings& settings, Th
                                        .limits = step_limits(options),
                                        .ranks = ranks,
                                        .load = {pool.threads(), LoadProgress{}}};
-  TESSERA_ASSIGN_OR_RETURN(std::unique_ptr<Transformer> loaded,
+  TESSERA_ASSIGN_OR_RETURN(std::shared_ptr<Transformer> loaded,
                            Transformer::load(settings.model, transformer, backend, stream));
-  const Transformer& model = *loaded;  // owned by the engine after create()
+  const Transformer& model = *loaded;  // kept by the engine after create()
+  if (tokenizer != nullptr && ranks == nullptr) {
+    choose_formats(settings, *tokenizer, {loaded, backend, stream}, options);
+  }
   const bool knows_memory = cuda.probe != nullptr && cuda.probe->memory != nullptr;
   if (knows_memory && options.kv_bytes == 0) {
     TESSERA_ASSIGN_OR_RETURN(options.kv_bytes, free_kv_bytes(cuda.probe->memory(), options,
                                                              model.config(), backend, stream));
   }
-  TESSERA_ASSIGN_OR_RETURN(std::unique_ptr<Engine> engine,
-                           Engine::create(options, std::move(loaded), backend, stream));
+  TESSERA_ASSIGN_OR_RETURN(
+      std::unique_ptr<Engine> engine,
+      Engine::create(options, share_transformer(std::move(loaded)), backend, stream));
   if (ranks == nullptr || ranks->rank() == 0) {
     log_model(model_name(settings), config);
     log_memory(settings, model, engine->options(), engine->stats());
@@ -230,7 +237,7 @@ absl::StatusOr<Service::Parts> load_model_parts(const Settings& settings, Thread
   parts.aliases = absl::StrSplit(settings.model_aliases, ',', absl::SkipEmpty());
   TESSERA_ASSIGN_OR_RETURN(parts.tokenizer, Tokenizer::load(settings.model));
   TESSERA_RETURN_IF_ERROR(load_chat_template(settings, parts));
-  TESSERA_ASSIGN_OR_RETURN(parts.engine, load_engine(settings, pool, ranks));
+  TESSERA_ASSIGN_OR_RETURN(parts.engine, load_engine(settings, parts.tokenizer.get(), pool, ranks));
   parts.metrics = std::make_unique<Metrics>(parts.model_name);
   parts.grammar_compiler = GrammarCompiler::create(
       grammar_vocabulary(*parts.tokenizer, *parts.engine), settings.grammar_time);

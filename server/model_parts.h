@@ -15,8 +15,9 @@ absl::StatusOr<Service::Parts> load_model_parts(const Settings& settings, Thread
                                                 Communicator* ranks);
 
 // The same for the engine only, which is all that a rank other than the leader has. Collective over
-// `ranks`.
-absl::StatusOr<std::unique_ptr<Engine>> load_engine(const Settings& settings, ThreadPool& pool,
+// `ranks`. tokenizer: of the text that formats are checked with; null: none is checked
+absl::StatusOr<std::unique_ptr<Engine>> load_engine(const Settings& settings,
+                                                    const Tokenizer* tokenizer, ThreadPool& pool,
                                                     Communicator* ranks);
 
 }  // namespace tessera

@@ -19,6 +19,7 @@
 #include "models/transformer.h"
 #include "models/weights.h"
 #include "models/workspace.h"
+#include "server/kv_check.h"
 #include "server/request_memory.h"
 
 namespace tessera {
@@ -184,6 +185,9 @@ absl::StatusOr<std::string> print_plan(const Settings& settings, int64_t memory)
                         .requests = static_cast<int64_t>(
                             request_memory_of(settings, settings.http.max_connections).total())};
   TESSERA_ASSIGN_OR_RETURN(std::string text, print_chosen(planned, memory));
+  if (const std::vector<FormatCheck> checks = known_checks(settings); !checks.empty()) {
+    absl::StrAppend(&text, "  nats from f16 on this checkpoint: ", describe(checks), "\n");
+  }
   absl::StrAppend(&text, fmt::format("\n{:<20} {:>6} {:>14} {:>14} {:>14}\n", "--kv", "users",
                                      "of one user", "KV cache", "in all"));
   absl::StrAppend(&text, print_row(planned, settings.engine.kv, memory));

@@ -79,7 +79,7 @@ absl::StatusOr<std::unique_ptr<Communicator>> join_ranks(const Settings& setting
 absl::Status follow(const Settings& settings, Communicator& ranks) {
   ThreadPool pool(settings.threads);
   TESSERA_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine,
-                           load_engine(settings, pool, &ranks));
+                           load_engine(settings, nullptr, pool, &ranks));
   spdlog::info("follows");
   engine->follow();
   spdlog::info("stopped");

@@ -69,6 +69,8 @@ struct Settings {
   EngineOptions engine = {.kv_populate = true};
   int32_t context = 0;  // 0: the model's own, at most EngineOptions' default
   KvEventOptions kv_events;
+  bool kv_auto = true;   // engine.kv was not chosen: it is the first that holds (kv_check.h)
+  bool kv_check = true;  // measure at start if formats hold on this checkpoint
 
   std::chrono::milliseconds grammar_time{1'000};    // CPU time to compile one grammar
   std::chrono::milliseconds drain_delay{500};       // not ready, but still accepting

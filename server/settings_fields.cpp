@@ -232,15 +232,24 @@ std::string preset_names() {
 
 // A preset, a format, or either with changed fields.
 SettingsField kv_field() {
-  return {"kv", "NAME[:FIELD=VALUE...]",
-          absl::StrCat("how keys and values are kept: ", preset_names(),
+  return {"kv", "auto|NAME[:FIELD=VALUE...]",
+          absl::StrCat("how keys and values are kept: auto, which is k8v4 unless this checkpoint "
+                       "needs k8v8 or f16 (kv-check); ",
+                       preset_names(),
                        ", a format such as s60-k8v4, or one of them with other numbers, such as "
                        "leankv:alpha_high=2; k8v4 is 8 bits for keys and 4 for values"),
           [](Settings& settings, std::string_view text) {
+            settings.kv_auto = text == "auto";
+            if (settings.kv_auto) {
+              settings.engine.kv = EngineOptions().kv;
+              return absl::OkStatus();
+            }
             TESSERA_ASSIGN_OR_RETURN(settings.engine.kv, parse_preset(text));
             return absl::OkStatus();
           },
-          [](const Settings& settings) { return settings.engine.kv.name; }};
+          [](const Settings& settings) {
+            return settings.kv_auto ? std::string("auto") : settings.engine.kv.name;
+          }};
 }
 
 // Comma-separated values of the form of --kv.
@@ -292,8 +301,8 @@ SettingsField ladder_field() {
   return {"kv-ladder", "auto|none|FORMAT,...|PRESET",
           "formats to which the prefix cache demotes unlocked blocks before it evicts them, the "
           "coarsest last; or a preset that replays, such as replay-25, which the engine applies to "
-          "unlocked blocks in steps that have room; auto: k4v2r where --kv is k8v4 "
-          "and the device serves it, otherwise none",
+          "unlocked blocks in steps that have room; auto: k4v2r where keys and "
+          "values are k8v4, the device serves it and kv-check finds that it holds, otherwise none",
           [](Settings& settings, std::string_view text) -> absl::Status {
             if (text == "auto") {
               settings.engine.kv_ladder.reset();
@@ -346,6 +355,14 @@ std::vector<SettingsField> engine_fields() {
                          "a lossy policy are kept once they recur",
                          TESSERA_AT(engine.prefix_cache)),
       ladder_field(),
+      choice_field<bool>(
+          "kv-check", {{"on", true}, {"off", false}},
+          "measure at the first start with a checkpoint how far its KV formats are "
+          "from f16, for at most a minute, and keep the result in the user's cache "
+          "folder; a format above 0.05 nats is not used by default, and one that was "
+          "asked for is named in the log; off: nothing is measured, and the ladder "
+          "of auto is empty",
+          TESSERA_AT(kv_check)),
       text_field("kv-events", "ENDPOINT",
                  "ZeroMQ endpoint at which routers learn the prefix cache's blocks, in vLLM's "
                  "form: tcp://*:PORT listens, tcp://HOST:PORT connects; prompts are in it in plain "

@@ -5,7 +5,7 @@
 #include <limits>
 #include <numeric>
 
-#include "eval/score/distribution.h"
+#include "engine/distribution.h"
 #include "kernels/check.h"
 
 namespace tessera {

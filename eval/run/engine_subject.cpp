@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "engine/distribution.h"
 #include "eval/run/acting.h"
-#include "eval/score/distribution.h"
 #include "kernels/check.h"
 #include "models/status_macros.h"
 

@@ -6,10 +6,10 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "engine/distribution.h"
 #include "engine/kv/kv_cache.h"
 #include "engine/sampler.h"
 #include "eval/run/acting.h"
-#include "eval/score/distribution.h"
 #include "kernels/check.h"
 #include "models/status_macros.h"
 

@@ -7,8 +7,8 @@
 #include "absl/strings/str_cat.h"
 #include "eval/run/engine_subject.h"
 #include "eval/run/forked_prompts.h"
-#include "eval/run/shared_transformer.h"
 #include "eval/tasks/prompt_text.h"
+#include "models/shared_transformer.h"
 #include "models/status_macros.h"
 
 namespace tessera {

@@ -21,6 +21,16 @@ Json formats_json(const EngineStats& stats) {
   return list;
 }
 
+Json checks_json(const EngineOptions& options) {
+  Json list = Json::array();
+  for (const FormatCheck& check : options.format_checks) {
+    list.push_back({{"format", name_of(check.format)},
+                    {"divergence", check.divergence},
+                    {"holds", check.holds()}});
+  }
+  return list;
+}
+
 // A block is a list of five numbers, named by `fields`: a tree of a thousand blocks stays small.
 Json tree_json(const PrefixOutline& outline, uint64_t salt_mark) {
   Json units = Json::array();
@@ -71,6 +81,7 @@ std::string print_cache(const CacheReport& report) {
             {"table_bytes", stats.table_bytes},
             {"formats", formats_json(stats)},
             {"ladder", std::move(ladder)},
+            {"format_checks", checks_json(report.options)},
             {"presets", report.presets},
             {"tree", tree_json(report.outline, report.salt_mark)}};
   return print_json(body);

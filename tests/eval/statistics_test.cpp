@@ -6,7 +6,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "eval/score/distribution.h"
+#include "engine/distribution.h"
 #include "eval/seeded_random.h"
 
 namespace tessera {

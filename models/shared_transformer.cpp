@@ -1,4 +1,4 @@
-#include "eval/run/shared_transformer.h"
+#include "models/shared_transformer.h"
 
 #include <utility>
 

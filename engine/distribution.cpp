@@ -1,4 +1,4 @@
-#include "eval/score/distribution.h"
+#include "engine/distribution.h"
 
 #include <algorithm>
 #include <cmath>
