@@ -39,9 +39,8 @@ class CheckSink final : public EventSink {
 }  // namespace
 
 const FormatCheck* find_check(std::span<const FormatCheck> checks, KvFormat format) {
-  const auto found = std::find_if(checks.begin(), checks.end(), [&](const FormatCheck& check) {
-    return check.format == format;
-  });
+  const auto found = std::find_if(checks.begin(), checks.end(),
+                                  [&](const FormatCheck& check) { return check.format == format; });
   return found == checks.end() ? nullptr : &*found;
 }
 
@@ -73,9 +72,8 @@ absl::Status FormatMeasurement::run(KvFormat format, Deadline deadline, Visit&& 
   options.context = static_cast<int32_t>(text_.size());
   options.kv = uniform_kv(format);
   options.prefix_cache = false;
-  TESSERA_ASSIGN_OR_RETURN(
-      const std::unique_ptr<Engine> engine,
-      Engine::create(options, share_transformer(model_), backend_, stream_));
+  TESSERA_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine,
+                           Engine::create(options, share_transformer(model_), backend_, stream_));
   const auto sink = std::make_shared<CheckSink>(std::forward<Visit>(visit));
   EngineRequest request;
   request.prompt = text_;
@@ -91,8 +89,7 @@ absl::Status FormatMeasurement::run(KvFormat format, Deadline deadline, Visit&& 
   return sink->status();
 }
 
-absl::StatusOr<FormatCheck> FormatMeasurement::measure(KvFormat format,
-                                                       Deadline deadline) {
+absl::StatusOr<FormatCheck> FormatMeasurement::measure(KvFormat format, Deadline deadline) {
   if (reference_.empty()) {
     std::vector<float> reference;
     TESSERA_RETURN_IF_ERROR(run(kKvF16, deadline, [&](size_t, std::span<const float> logits) {
@@ -107,7 +104,8 @@ absl::StatusOr<FormatCheck> FormatMeasurement::measure(KvFormat format,
     sum += kl_divergence(reference, logits);
     ++count;
   }));
-  return FormatCheck{format, static_cast<float>(sum / static_cast<double>(std::max<size_t>(count, 1)))};
+  return FormatCheck{format,
+                     static_cast<float>(sum / static_cast<double>(std::max<size_t>(count, 1)))};
 }
 
 }  // namespace tessera

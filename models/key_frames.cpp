@@ -16,21 +16,22 @@
 namespace tessera {
 namespace {
 
-// Returns: the mean of e^(i * frequency * position) over positions [0, kCentredPositions).
-std::complex<double> mean_rotation(double frequency) {
-  const auto n = static_cast<double>(kCentredPositions);
+// Returns: the mean of e^(i * frequency * position) over positions [0, count).
+std::complex<double> mean_rotation(double frequency, int64_t count) {
+  const auto n = static_cast<double>(count);
   const double half = frequency / 2;
   const double size = std::abs(half) < 1e-12 ? 1 : std::sin(n * half) / (n * std::sin(half));
   return std::polar(size, (n - 1) * half);
 }
 
-std::vector<float> centre_of(std::span<const float> bias, std::span<const double> frequencies,
-                             double attention_factor) {
+std::vector<float> centre_of(std::span<const float> bias, const KeyRotation& rotation) {
+  const std::span<const double> frequencies = rotation.frequencies;
   std::vector<float> centre(bias.begin(), bias.end());
   for (size_t i = 0; i < frequencies.size(); ++i) {
     const size_t other = i + frequencies.size();
     const std::complex<double> mean = std::complex<double>(bias[i], bias[other]) *
-                                      mean_rotation(frequencies[i]) * attention_factor;
+                                      mean_rotation(frequencies[i], rotation.positions) *
+                                      rotation.attention_factor;
     centre[i] = static_cast<float>(mean.real());
     centre[other] = static_cast<float>(mean.imag());
   }
@@ -200,11 +201,10 @@ struct LayerFrame {
   }
 };
 
-LayerFrame layer_frame(const ModelConfig& own, const std::vector<HeadChannels>& heads,
-                       std::span<const double> frequencies) {
+LayerFrame layer_frame(const std::vector<HeadChannels>& heads, const KeyRotation& rotation) {
   LayerFrame layer;
   for (const HeadChannels& head : heads) {
-    const HeadFrame frame = frame_of(head, frequencies, own.rope_scaling.attention_factor);
+    const HeadFrame frame = frame_of(head, rotation);
     layer.centre.insert(layer.centre.end(), frame.centre.begin(), frame.centre.end());
     layer.scale.insert(layer.scale.end(), frame.scale.begin(), frame.scale.end());
   }
@@ -256,9 +256,12 @@ class FrameReader {
         status_.Update(heads.status());
         return;
       }
-      const auto frequencies =
-          own_.rotates(layer) ? std::span<const double>(frequencies_) : std::span<const double>();
-      frames_[static_cast<size_t>(layer)] = layer_frame(own_, *heads, frequencies);
+      const KeyRotation rotation{.frequencies = own_.rotates(layer)
+                                                    ? std::span<const double>(frequencies_)
+                                                    : std::span<const double>(),
+                                 .attention_factor = double{own_.rope_scaling.attention_factor},
+                                 .positions = std::min<int64_t>(own_.context, kCentredPositions)};
+      frames_[static_cast<size_t>(layer)] = layer_frame(*heads, rotation);
     }
   }
 
@@ -274,11 +277,10 @@ class FrameReader {
 
 }  // namespace
 
-HeadFrame frame_of(const HeadChannels& head, std::span<const double> frequencies,
-                   double attention_factor) {
-  HeadFrame frame{centre_of(head.bias, frequencies, attention_factor),
-                  std::vector<float>(head.bias.size(), 1.0f)};
-  const std::vector<SharedScale> shared = shared_scales(head, frame.centre, frequencies.size());
+HeadFrame frame_of(const HeadChannels& head, const KeyRotation& rotation) {
+  HeadFrame frame{centre_of(head.bias, rotation), std::vector<float>(head.bias.size(), 1.0f)};
+  const std::vector<SharedScale> shared =
+      shared_scales(head, frame.centre, rotation.frequencies.size());
   const double median = median_ratio(shared);
   for (const SharedScale& scale : shared) {
     if (scale.ratio > 0) {

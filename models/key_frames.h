@@ -13,8 +13,9 @@
 
 namespace tessera {
 
-// Positions, from 0 on, over which a key centre is the mean of a rotated bias.
-inline constexpr int64_t kCentredPositions = 8192;
+// Positions, from 0 on, over which a key centre is the mean of a rotated bias; fewer if the model's
+// context has fewer.
+inline constexpr int64_t kCentredPositions = 4096;
 
 // A pair of channels is scaled by at most 2 to this power, up or down.
 inline constexpr int32_t kMaxKeyExponent = 8;
@@ -24,6 +25,15 @@ struct HeadChannels {
   std::vector<double> queries;  // mean square, over the query heads of the KV head
   std::vector<double> keys;     // mean square without the bias
   std::vector<float> bias;      // of the keys
+};
+
+// The rotation of a layer's keys.
+struct KeyRotation {
+  // Of the rotated pairs (i, i + size), in radians per token (rope_frequencies()). Empty: the layer
+  // has no RoPE.
+  std::span<const double> frequencies = {};
+  double attention_factor = 1;  // of the tables of RoPE
+  int64_t positions = kCentredPositions;
 };
 
 // A head's key frame: [head_dim] each.
@@ -43,11 +53,7 @@ struct HeadFrame {
 // channels of a pair have one scale, so it commutes with RoPE. Products of queries and keys keep
 // their bits, because scales are powers of two.
 //
-// frequencies: of the rotated pairs (i, i + size), in radians per token (rope_frequencies()); empty:
-// the layer has no RoPE
-// attention_factor: of the tables of RoPE
-HeadFrame frame_of(const HeadChannels& head, std::span<const double> frequencies,
-                   double attention_factor);
+HeadFrame frame_of(const HeadChannels& head, const KeyRotation& rotation);
 
 // The key frames of a model, from its weights alone (KvStoreArgs::frame).
 //

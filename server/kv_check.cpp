@@ -133,8 +133,8 @@ void warn_about(Checks& checks, std::string_view setting, KvFormat format) {
   }
 }
 
-void check_ladder(Checks& checks, const ModelConfig& model,
-                  const Backend& backend, const EngineOptions& options) {
+void check_ladder(Checks& checks, const ModelConfig& model, const Backend& backend,
+                  const EngineOptions& options) {
   if (options.kv_ladder.has_value()) {
     for (const KvFormat format : *options.kv_ladder) {
       warn_about(checks, "kv-ladder", format);
@@ -144,8 +144,9 @@ void check_ladder(Checks& checks, const ModelConfig& model,
   for (const KvFormat format : default_ladder(options, model, backend)) {
     const std::optional<FormatCheck> check = checks.check(format);
     if (check && !check->holds()) {
-      spdlog::warn("kv-ladder is empty: {} is {:.2g} nats from f16 on this checkpoint, more than {}",
-                   name_of(format), check->divergence, kLargestDivergence);
+      spdlog::warn(
+          "kv-ladder is empty: {} is {:.2g} nats from f16 on this checkpoint, more than {}",
+          name_of(format), check->divergence, kLargestDivergence);
     }
   }
 }
@@ -166,8 +167,7 @@ void keep(const CheckFile& file, const Checks& checks) {
 CheckFile::CheckFile(std::filesystem::path folder, std::string identity)
     : identity_(std::move(identity)) {
   if (!folder.empty()) {
-    path_ = std::move(folder) /
-            fmt::format("{:016x}.json", std::hash<std::string>()(identity_));
+    path_ = std::move(folder) / fmt::format("{:016x}.json", std::hash<std::string>()(identity_));
   }
 }
 
@@ -205,9 +205,8 @@ absl::Status CheckFile::write(std::span<const FormatCheck> checks) const {
   stream << body.dump(1) << "\n";
   stream.close();
   if (stream) std::filesystem::rename(partial, path_, error);
-  return stream && !error
-             ? absl::OkStatus()
-             : absl::InternalError(absl::StrCat(path_.string(), " cannot be written"));
+  return stream && !error ? absl::OkStatus()
+                          : absl::InternalError(absl::StrCat(path_.string(), " cannot be written"));
 }
 
 std::string describe(std::span<const FormatCheck> checks) {

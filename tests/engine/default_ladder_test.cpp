@@ -26,9 +26,21 @@ std::vector<KvFormat> ladder_of(const EngineOptions& options, int32_t head_dim,
   return kv_cache_options(options, model_of(head_dim), backend).ladder;
 }
 
-TEST(DefaultLadder, EndsInAFormatThatTheVerdictAllows) {
-  EXPECT_THAT(ladder_of({}, 64, cpu_backend(CpuIsa::scalar)), ElementsAre(kKvK4V2R));
-  EngineOptions smaller;
+// Options with a check of k4v2r.
+EngineOptions checked(float divergence) {
+  EngineOptions options;
+  options.format_checks = {{kKvK4V2R, divergence}};
+  return options;
+}
+
+TEST(DefaultLadder, TakesNoStepThatWasNotMeasuredOnTheCheckpoint) {
+  EXPECT_THAT(ladder_of({}, 64, cpu_backend(CpuIsa::scalar)), IsEmpty());
+}
+
+TEST(DefaultLadder, TakesItsStepWhereItHolds) {
+  EXPECT_THAT(ladder_of(checked(0.03f), 64, cpu_backend(CpuIsa::scalar)), ElementsAre(kKvK4V2R));
+  EXPECT_THAT(ladder_of(checked(0.06f), 64, cpu_backend(CpuIsa::scalar)), IsEmpty());
+  EngineOptions smaller = checked(0.03f);
   smaller.kv = *find_kv_preset("k4v4");
   EXPECT_THAT(ladder_of(smaller, 64, cpu_backend(CpuIsa::scalar)), IsEmpty());
 }
@@ -36,8 +48,9 @@ TEST(DefaultLadder, EndsInAFormatThatTheVerdictAllows) {
 TEST(DefaultLadder, IsEmptyWhereItsFormatIsNotServed) {
   Backend plain_only = cpu_backend(CpuIsa::scalar);
   plain_only.serves_pages = [](KvFormat format, int32_t) { return !format.rotated; };
-  EXPECT_THAT(ladder_of({}, 64, plain_only), IsEmpty());
-  EXPECT_THAT(ladder_of({}, 24, cpu_backend(CpuIsa::scalar)), IsEmpty()) << "blocks of 8 channels";
+  EXPECT_THAT(ladder_of(checked(0.03f), 64, plain_only), IsEmpty());
+  EXPECT_THAT(ladder_of(checked(0.03f), 24, cpu_backend(CpuIsa::scalar)), IsEmpty())
+      << "blocks of 8 channels";
 }
 
 TEST(DefaultLadder, IsTheOneThatIsGiven) {

@@ -21,10 +21,12 @@ struct Chunk {
   int32_t count;
 };
 
-// A rotation of a model: tables of queries and keys, which differ if `two_tables`.
+// A rotation of a model: tables of queries and keys, which differ if `two_tables`. `framed`: keys are
+// stored in a frame.
 struct Rotation {
   int32_t rotary_dim = 0;
   bool two_tables = false;
+  bool framed = false;
 };
 
 class RopeStore : public testing::TestWithParam<Device> {
@@ -40,6 +42,11 @@ class RopeStore : public testing::TestWithParam<Device> {
     }
     for (std::vector<float>* table : {&query_table_, &key_table_}) {
       *table = random_floats(random_, int64_t{shape.context} * rotation.rotary_dim);
+    }
+    centre_ = random_floats(random_, rotation.framed ? key_cols() : 0);
+    scale_.clear();
+    for (size_t c = 0; c < centre_.size(); ++c) {
+      scale_.push_back(c % 3 == 0 ? 0.125f : 2.0f);
     }
     stored_.assign(static_cast<size_t>(shape.slots), 0);
   }
@@ -118,7 +125,8 @@ class RopeStore : public testing::TestWithParam<Device> {
                      .sequences = spans,
                      .pages = arena.view(),
                      .layer = 1,
-                     .dense = dense.bytes()};
+                     .dense = dense.bytes(),
+                     .frame = {.centre = centre_, .scale = scale_, .queries = queries}};
     if (together) {
       args.rope = {.rotary_dim = rotation_.rotary_dim,
                    .positions = positions,
@@ -157,6 +165,7 @@ class RopeStore : public testing::TestWithParam<Device> {
   Rotation rotation_;
   std::unique_ptr<ReachedArena> apart_, together_;
   std::vector<float> query_table_, key_table_;  // cosines of all positions, then sines
+  std::vector<float> centre_, scale_;           // of the frame; empty: none
   std::vector<int32_t> stored_;                 // tokens of each slot
 };
 
@@ -187,6 +196,15 @@ TEST_P(RopeStore, RotatesAPartOfAHeadAndQueriesByATableOfTheirOwn) {
         store({{0, 1, 1}, {1, 70, 1}});
       }
     }
+  }
+}
+
+TEST_P(RopeStore, BringsKeysAndQueriesIntoTheFrameBehindTheRotation) {
+  for (const int32_t rotary_dim : {12, 64}) {
+    SCOPED_TRACE(rotary_dim);
+    make(shape_of({kKvK8V4}, 64, 64), {.rotary_dim = rotary_dim, .framed = true});
+    store({{1, 0, 70}, {0, 0, 1}});
+    store({{0, 1, 1}, {1, 70, 1}});
   }
 }
 
