@@ -90,9 +90,9 @@ struct EngineStats {
   KvFormatPages format_pages[kMaxKvLayouts] = {};  // pages in use; the first `formats` are valid
 };
 
-// Returns: the step that a ladder without a value takes if the format holds on the checkpoint: k4v2r,
-// where the default preset keeps every token in k8v4, the model allows a ladder (no sliding window)
-// and the backend serves k4v2r; else none.
+// Returns: the step that a ladder without a value takes if the format holds on the checkpoint.
+// k4v2r, where the default preset keeps every token in k8v4, the model allows a ladder (no sliding
+// window) and the backend serves k4v2r; else none.
 std::vector<KvFormat> default_ladder(const EngineOptions& options, const ModelConfig& model,
                                      const Backend& backend);
 

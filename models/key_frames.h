@@ -27,10 +27,10 @@ struct HeadChannels {
   std::vector<float> bias;      // of the keys
 };
 
-// The rotation of a layer's keys.
+// Rotation of a layer's keys.
 struct KeyRotation {
-  // Of the rotated pairs (i, i + size), in radians per token (rope_frequencies()). Empty: the layer
-  // has no RoPE.
+  // Frequencies of the rotated pairs (i, i + size), in radians per token (rope_frequencies()).
+  // Empty: the layer has no RoPE.
   std::span<const double> frequencies = {};
   double attention_factor = 1;  // of the tables of RoPE
   int64_t positions = kCentredPositions;

@@ -89,9 +89,9 @@ struct StepRope {
 };
 
 // The coordinates in which a layer's keys are stored: (key - centre) * scale, after RoPE. Queries
-// are divided by the scale. So q . k changes by q . centre alone, which is the same for all keys and
-// which softmax does not see. Attention and scores need no other arithmetic
-// (models/key_frames.h says how frames are chosen).
+// are divided by the scale. So q . k changes by q . centre alone, which is the same for all keys.
+// Softmax does not see it, so attention and scores need no other arithmetic. How frames are chosen:
+// models/key_frames.h.
 // Requires: scales are powers of two. The model has no term beside q . k in its softmax.
 struct KeyFrame {
   std::span<const float> centre;   // [kv_heads * head_dim]; empty: keys stay as they are

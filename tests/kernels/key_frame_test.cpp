@@ -66,7 +66,8 @@ TEST_P(InAKeyFrame, StoresTheBytesOfKeysThatAreInItAlready) {
   }
   const std::vector<float> keys = random_floats(random, kFramedTokens * kFrameHeads * kFrameDim);
   const std::vector<float> values = random_floats(random, kFramedTokens * kFrameHeads * kFrameDim);
-  const std::vector<float> queries = random_floats(random, kFramedTokens * kFrameHeads * kGroupOfQueries * kFrameDim);
+  const std::vector<float> queries =
+      random_floats(random, kFramedTokens * kFrameHeads * kGroupOfQueries * kFrameDim);
   std::vector<float> framed = keys;
   for (size_t i = 0; i < framed.size(); ++i) {
     framed[i] = (framed[i] - centre[i % width]) * scale[i % width];
@@ -86,7 +87,8 @@ TEST_P(InAKeyFrame, StoresTheBytesOfKeysThatAreInItAlready) {
            .scale = scale,
            .queries = {turned.data(), kFramedTokens, query_cols, query_cols}});
     for (int64_t row = 0; row < kFrameHeads; ++row) {
-      EXPECT_EQ(row_bytes(*actual, row, {}, kFramedTokens), row_bytes(*expected, row, {}, kFramedTokens));
+      EXPECT_EQ(row_bytes(*actual, row, {}, kFramedTokens),
+                row_bytes(*expected, row, {}, kFramedTokens));
     }
     for (size_t i = 0; i < turned.size(); ++i) {
       const size_t head = i % static_cast<size_t>(query_cols) / (kGroupOfQueries * kFrameDim);

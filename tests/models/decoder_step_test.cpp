@@ -45,7 +45,7 @@ class LayerOpsTest : public testing::Test {
     calls = {};
     workspace_.linear_scratch = scratch_;
   }
-  LayerOps ops() const { return {backend_, config_, workspace_, nullptr, {}}; }
+  LayerOps ops() const { return {backend_, config_, workspace_, key_frames_, nullptr, {}}; }
 
   // Calls both stages with a product behind them.
   void compute(const StackedWeight& weight) const {
@@ -72,6 +72,7 @@ class LayerOpsTest : public testing::Test {
   const ModelConfig config_{};
   std::vector<std::byte> scratch_ = std::vector<std::byte>(16);
   Workspace::Views workspace_;
+  KeyFrames key_frames_;
   const MatrixView<float> rows_{nullptr, 2, 8, 8};
 };
 

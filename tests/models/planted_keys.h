@@ -105,9 +105,8 @@ class PlantedModel {
   void add(const std::string& tensor, const std::vector<float>& numbers) {
     const size_t begin = data_.size();
     data_.append(reinterpret_cast<const char*>(numbers.data()), numbers.size() * sizeof(float));
-    tensors_[tensor] = {{"dtype", "F32"},
-                        {"shape", {numbers.size()}},
-                        {"data_offsets", {begin, data_.size()}}};
+    tensors_[tensor] = {
+        {"dtype", "F32"}, {"shape", {numbers.size()}}, {"data_offsets", {begin, data_.size()}}};
   }
 
   void save(const std::filesystem::path& path) const {

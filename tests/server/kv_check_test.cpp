@@ -82,10 +82,8 @@ TEST_F(KvChecks, MeasureNothingIfTheyAreOff) {
 // A frame takes both faults out of the keys (models/key_frames.h). Without frames, k4v2r diverges
 // by more than 1 nat here.
 TEST_F(KvChecks, FindThatFewBitsHoldKeysWithALargeBiasAndLargePairs) {
-  const EngineOptions options = start(settings_of(plant({.scaled_pairs = {3, 17, 40},
-                                                         .exponent = 6,
-                                                         .biased_pairs = {62, 63},
-                                                         .bias = 150})));
+  const EngineOptions options = start(settings_of(
+      plant({.scaled_pairs = {3, 17, 40}, .exponent = 6, .biased_pairs = {62, 63}, .bias = 150})));
   EXPECT_EQ(options.kv.name, "k8v4");
   EXPECT_THAT(ladder(options), ElementsAre(kKvK4V2R));
   EXPECT_LT(divergence(options, kKvK8V4), 0.005f);
@@ -143,9 +141,11 @@ TEST(KvCheckFile, IsMeasuredAgainIfItIsDamagedOrOfAnotherIdentity) {
   EXPECT_THAT(with(""), IsEmpty());
   EXPECT_THAT(with(text.substr(0, text.size() / 2)), IsEmpty());
   EXPECT_THAT(with("[1, 2]"), IsEmpty());
-  for (const auto& [from, to] : std::vector<std::pair<std::string, std::string>>{
-           {"one model", "another"}, {"\"version\": 1", "\"version\": 9"}, {"k4v2r", "k9v9"},
-           {"0.25", "\"x\""}}) {
+  for (const auto& [from, to] :
+       std::vector<std::pair<std::string, std::string>>{{"one model", "another"},
+                                                        {"\"version\": 1", "\"version\": 9"},
+                                                        {"k4v2r", "k9v9"},
+                                                        {"0.25", "\"x\""}}) {
     std::string changed = text;
     changed.replace(changed.find(from), from.size(), to);
     EXPECT_THAT(with(changed), IsEmpty()) << to;

@@ -223,8 +223,9 @@ class GroupStore {
   int64_t first_dense_;
 };
 
-// Rotates the query heads of one KV head of a token, and brings them into the frame. `block`: place in x among the blocks that do
-// so. Neighbours in y have consecutive tokens, so that prompts launch no empty blocks.
+// Rotates the query heads of one KV head of a token, and brings them into the frame. `block`: place
+// in x among the blocks that do so. Neighbours in y have consecutive tokens, so that prompts launch
+// no empty blocks.
 TESSERA_DEVICE void turn_queries(const KvStoreArgs& args, const int32_t* positions, int32_t block) {
   const StepRope& by = args.rope;
   const MatrixView<float>& queries = by.rotary_dim > 0 ? by.queries : args.frame.queries;

@@ -28,8 +28,9 @@ TESSERA_DEVICE float divided(float x, const float* scale, int32_t element) {
   return scale == nullptr ? x : x / scale[element];
 }
 
-// Rotates `heads` heads of a row in place and divides them by `scale`, by all threads of the block. A thread loads several
-// pairs before it stores the first, because the compiler cannot tell that they are different.
+// Rotates `heads` heads of a row in place and divides them by `scale`, by all threads of the block.
+// A thread loads several pairs before it stores the first, because the compiler cannot tell that
+// they are different.
 TESSERA_DEVICE void rotate_heads(float* row, int32_t heads, int32_t head_dim, const Angles& by,
                                  const float* scale = nullptr) {
   constexpr int32_t kPairs = 4;

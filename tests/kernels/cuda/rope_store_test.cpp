@@ -21,8 +21,8 @@ struct Chunk {
   int32_t count;
 };
 
-// A rotation of a model: tables of queries and keys, which differ if `two_tables`. `framed`: keys are
-// stored in a frame.
+// A rotation of a model: tables of queries and keys, which differ if `two_tables`. `framed`: keys
+// are stored in a frame.
 struct Rotation {
   int32_t rotary_dim = 0;
   bool two_tables = false;
