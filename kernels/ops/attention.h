@@ -1,5 +1,6 @@
 #pragma once
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -92,13 +93,18 @@ struct StepRope {
 // are divided by the scale. So q . k changes by q . centre alone, which is the same for all keys.
 // Softmax does not see it, so attention and scores need no other arithmetic. How frames are chosen:
 // models/key_frames.h.
-// Requires: scales are powers of two. The model has no term beside q . k in its softmax.
+// Requires: scales are powers of two, and one for the two channels of a pair that RoPE rotates. The
+// model has no term beside q . k in its softmax.
 struct KeyFrame {
   std::span<const float> centre;   // [kv_heads * head_dim]; empty: keys stay as they are
   std::span<const float> scale;    // [kv_heads * head_dim]; empty as `centre` is
   MatrixView<float> queries = {};  // [tokens, query_heads * head_dim], divided in place
 
   constexpr bool empty() const { return centre.empty(); }
+  // Returns: 1 / scale, exactly: the exponent of a power of two turns around its bias.
+  static constexpr float inverse(float scale) {
+    return std::bit_cast<float>(0x7f000000u - std::bit_cast<uint32_t>(scale));
+  }
 };
 
 // Returns: true if a frame has the shapes of a step.

@@ -103,7 +103,7 @@ class Store {
       float* queries = args_.frame.queries.row(span.first_row + i).data() + head * cols;
       for (int64_t first = 0; first < cols; first += head_dim) {
         for (int32_t c = 0; c < head_dim; ++c) {
-          queries[first + c] /= scale[c];
+          queries[first + c] *= KeyFrame::inverse(scale[c]);
         }
       }
     }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "kernels/cuda/simt/simt.h"
+#include "kernels/ops/attention.h"
 
 namespace tessera::cuda {
 
@@ -23,9 +24,9 @@ struct Angles {
   int32_t half;      // rotary_dim / 2
 };
 
-// Divides elements of a head by a frame's scale (KeyFrame); null: they stay.
-TESSERA_DEVICE float divided(float x, const float* scale, int32_t element) {
-  return scale == nullptr ? x : x / scale[element];
+// Returns: the factor of a query's element in a frame (KeyFrame); 1 without a frame.
+TESSERA_DEVICE float query_factor(const float* scale, int32_t element) {
+  return scale == nullptr ? 1.0f : KeyFrame::inverse(scale[element]);
 }
 
 // Rotates `heads` heads of a row in place and divides them by `scale`, by all threads of the block.
@@ -42,7 +43,10 @@ TESSERA_DEVICE void rotate_heads(float* row, int32_t heads, int32_t head_dim, co
       const int32_t i = begin + k * simt::threads();
       if (i < count) {
         const float* first = row + i / by.half * head_dim + i % by.half;
-        pairs[k] = rotated({first[0], first[by.half]}, by.cos[i % by.half], by.sin[i % by.half]);
+        // A pair has one scale, a power of two: products with it are exact.
+        const float factor = query_factor(scale, i % by.half);
+        pairs[k] = rotated({first[0], first[by.half]}, by.cos[i % by.half] * factor,
+                           by.sin[i % by.half] * factor);
       }
     }
     TESSERA_UNROLL
@@ -50,16 +54,16 @@ TESSERA_DEVICE void rotate_heads(float* row, int32_t heads, int32_t head_dim, co
       const int32_t i = begin + k * simt::threads();
       if (i < count) {
         float* first = row + i / by.half * head_dim + i % by.half;
-        first[0] = divided(pairs[k].first, scale, i % by.half);
-        first[by.half] = divided(pairs[k].second, scale, i % by.half + by.half);
+        first[0] = pairs[k].first;
+        first[by.half] = pairs[k].second;
       }
     }
   }
   const int32_t rest = scale == nullptr ? 0 : head_dim - 2 * by.half;  // elements without rotation
+  TESSERA_UNROLL_BY(1)
   for (int32_t i = simt::thread(); i < heads * rest; i += simt::threads()) {
     const int32_t element = 2 * by.half + i % rest;
-    float& x = row[i / rest * head_dim + element];
-    x = divided(x, scale, element);
+    row[i / rest * head_dim + element] *= query_factor(scale, element);
   }
 }
 

@@ -46,7 +46,10 @@ class RopeStore : public testing::TestWithParam<Device> {
     centre_ = random_floats(random_, rotation.framed ? key_cols() : 0);
     scale_.clear();
     for (size_t c = 0; c < centre_.size(); ++c) {
-      scale_.push_back(c % 3 == 0 ? 0.125f : 2.0f);
+      const size_t channel = c % static_cast<size_t>(shape.head_dim);
+      const auto half = static_cast<size_t>(rotation.rotary_dim / 2);
+      const size_t pair = channel < 2 * half ? channel % half : channel;
+      scale_.push_back(pair % 3 == 0 ? 0.125f : 2.0f);
     }
     stored_.assign(static_cast<size_t>(shape.slots), 0);
   }
