@@ -39,8 +39,20 @@ struct Planned {
   ModelConfig own;     // of one rank
   WeightSize weights;  // on each rank
   int32_t context;
-  int64_t requests;  // of the rank that serves, at most
+  int64_t requests;                 // of the rank that serves, at most
+  std::vector<FormatCheck> checks;  // those of earlier starts
 };
+
+// Returns: the checks, and for formats of the default ladder without one that they hold: a start
+// that has measured them takes no more memory than the plan says.
+std::vector<FormatCheck> assumed_checks(const Planned& planned, const EngineOptions& options) {
+  std::vector<FormatCheck> checks = planned.checks;
+  if (!planned.settings.kv_check || planned.settings.tensor_parallel > 1) return checks;
+  for (const KvFormat format : default_ladder(options, planned.own, planned.backend)) {
+    if (find_check(checks, format) == nullptr) checks.push_back({format, 0});
+  }
+  return checks;
+}
 
 // Returns: true if requests are in the same memory as weights and KV cache.
 bool on_host(const Planned& planned) {
@@ -67,6 +79,7 @@ absl::StatusOr<Memory> memory_of(const Planned& planned, const KvPreset& preset,
   options.kv = preset;
   options.max_sequences = sequences;
   options.kv_bytes = kv_bytes;
+  options.format_checks = assumed_checks(planned, options);
   StepLimits limits = step_limits(options);
   limits.tokens = std::max(limits.tokens, sequences);
   const int32_t rows = TransformerOptions().max_logits_rows;
@@ -183,10 +196,11 @@ absl::StatusOr<std::string> print_plan(const Settings& settings, int64_t memory)
                         .weights = weights,
                         .context = context,
                         .requests = static_cast<int64_t>(
-                            request_memory_of(settings, settings.http.max_connections).total())};
+                            request_memory_of(settings, settings.http.max_connections).total()),
+                        .checks = known_checks(settings)};
   TESSERA_ASSIGN_OR_RETURN(std::string text, print_chosen(planned, memory));
-  if (const std::vector<FormatCheck> checks = known_checks(settings); !checks.empty()) {
-    absl::StrAppend(&text, "  nats from f16 on this checkpoint: ", describe(checks), "\n");
+  if (!planned.checks.empty()) {
+    absl::StrAppend(&text, "  nats from f16 on this checkpoint: ", describe(planned.checks), "\n");
   }
   absl::StrAppend(&text, fmt::format("\n{:<20} {:>6} {:>14} {:>14} {:>14}\n", "--kv", "users",
                                      "of one user", "KV cache", "in all"));
