@@ -164,10 +164,10 @@ void keep(const CheckFile& file, const Checks& checks) {
 
 }  // namespace
 
-CheckFile::CheckFile(std::filesystem::path folder, std::string identity)
+CheckFile::CheckFile(const std::filesystem::path& folder, std::string identity)
     : identity_(std::move(identity)) {
   if (!folder.empty()) {
-    path_ = std::move(folder) / fmt::format("{:016x}.json", std::hash<std::string>()(identity_));
+    path_ = folder / fmt::format("{:016x}.json", std::hash<std::string>()(identity_));
   }
 }
 

@@ -46,7 +46,7 @@ std::string_view kv_check_text();
 class CheckFile {
  public:
   // identity: everything that changes results. An empty folder keeps nothing.
-  CheckFile(std::filesystem::path folder, std::string identity);
+  CheckFile(const std::filesystem::path& folder, std::string identity);
 
   // Returns: the checks; empty if the file is missing, damaged, or of another identity.
   std::vector<FormatCheck> read() const;
