@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tests/kernels/device.h"
+#include "tests/kernels/isas.h"
 #include "tests/kernels/kv_sequences.h"
 
 namespace tessera {
