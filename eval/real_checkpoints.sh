@@ -27,11 +27,7 @@ for model in smollm2-135m qwen2.5-coder-0.5b qwen2.5-coder-1.5b; do
   sh tests/models/real_checkpoint.sh "$model" >/dev/null || exit 69
   limit=4 contexts=5
   [ "$model" != qwen2.5-coder-1.5b ] || { limit=2 contexts=3; }
-  if [ -n "${PROSE:-}" ]; then
-    measure "$model" prose 1024,128 "$limit" --text "$PROSE"
-  else
-    measure "$model" prose 1024,128 "$limit"
-  fi
+  measure "$model" prose 1024,128 "$limit" ${PROSE:+--text "$PROSE"}
   measure "$model" code 1024,128 "$limit" --text "$code"
   answers "$model" "$contexts"
 done
