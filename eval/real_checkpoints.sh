@@ -1,7 +1,8 @@
 #!/bin/sh
-# Measures KV formats on three real checkpoints, on prose and code, and writes tables, JSON and a plot of each.
+# Measures KV formats on three real checkpoints, on prose, code and questions, and joins the results in report.md.
 #   eval/real_checkpoints.sh FOLDER    results; a run that was interrupted goes on
-# Environment: PROSE and CODE, two texts that the models have not seen [the text that ships, the scheduler's source]
+# Environment: PROSE and CODE, two texts that the models have not seen [the text that ships, the scheduler's source];
+# PLOT, a PNG file [none], which needs matplotlib.
 # Needs build/release/bin/tessera-eval. Exit status 69: the package index is not reached.
 set -eu
 folder=$(realpath -m "${1:?usage: eval/real_checkpoints.sh FOLDER}")
@@ -17,18 +18,19 @@ measure() {  # measure MODEL TEXT_NAME WINDOWS LIMIT [--text FILE]
     --kv "$formats" --tasks text --windows "$windows" --limit "$limit" "$@" --resume "$folder/$model.$name.journal" \
     --json "$folder/$model.$name.json" --html "$folder/$model.$name.html" >"$folder/$model.$name.txt"
 }
-answers() {  # answers MODEL CONTEXTS: questions that come after compression
-  build/release/bin/tessera-eval --model "$(sh tests/models/real_checkpoint.sh "$1")" --weights stored \
-    --kv f16,k8v4,k6v4r,k4v4r,k4v2r,replay-31 --tasks materials-later --lengths 1024 --samples "$2" --questions 12 \
+answers() {  # answers MODEL LENGTHS CONTEXTS: questions at a prompt's end, and questions that come after compression
+  build/release/bin/tessera-eval --model "$(sh tests/models/real_checkpoint.sh "$1")" --weights stored --batch 4 \
+    --kv f16,k8v4,k4v4r,replay-31 --tasks passkey,materials-end,materials-later --lengths "$2" --samples "$3" \
     --resume "$folder/$1.answers.journal" --json "$folder/$1.answers.json" >"$folder/$1.answers.txt"
 }
 
 for model in smollm2-135m qwen2.5-coder-0.5b qwen2.5-coder-1.5b; do
   sh tests/models/real_checkpoint.sh "$model" >/dev/null || exit 69
-  limit=4 contexts=5
-  [ "$model" != qwen2.5-coder-1.5b ] || { limit=2 contexts=3; }
+  limit=5 lengths=1000,3000 contexts=5
+  [ "$model" != qwen2.5-coder-1.5b ] || { limit=2 lengths=1000 contexts=3; }
   measure "$model" prose 1024,128 "$limit" ${PROSE:+--text "$PROSE"}
   measure "$model" code 1024,128 "$limit" --text "$code"
-  answers "$model" "$contexts"
+  answers "$model" "$lengths" "$contexts"
 done
-grep -h -A20 '^summary' "$folder"/*.txt
+python3 eval/checkpoints_report.py "$folder" ${PLOT:+--plot "$PLOT"} >"$folder/report.md"
+cat "$folder/report.md"

@@ -59,6 +59,21 @@ class Links(unittest.TestCase):
         self.assertEqual(missing, [])
 
 
+class Claims(unittest.TestCase):
+    # Pages that say how a verdict is made may use its name.
+    DEFINITIONS = ("docs/glossary.md", "docs/howto/evaluate.md")
+
+    def test_a_page_that_says_lossless_names_the_models(self):
+        unnamed = []
+        for document in DOCUMENTS:
+            if document.path.startswith("docs/measurements/") or document.path in self.DEFINITIONS:
+                continue
+            for paragraph in re.split(r"\n\s*\n", document.text):
+                if re.search("lossless", paragraph, re.I) and not re.search("SmolLM2|Qwen|shipped model", paragraph):
+                    unnamed.append(f"{document.path}: {paragraph.strip()[:80]}")
+        self.assertEqual(unnamed, [])
+
+
 class Lengths(unittest.TestCase):
     def test_the_readme_has_at_most_900_words(self):
         self.assertLessEqual(len(Document("README.md").text.split()), 900)

@@ -10,7 +10,7 @@
 
 namespace tessera {
 
-// Keys that are hard to quantise, planted in a copy of the shipped model.
+// Keys and values that are hard to quantise, planted in a copy of the shipped model.
 struct PlantedKeys {
   // Pairs of key channels times 2^exponent, and those of the queries divided by it. The function of
   // the model stays.
@@ -20,6 +20,10 @@ struct PlantedKeys {
   // pairs that hardly turn within a context.
   std::vector<int32_t> biased_pairs = {};
   float bias = 0;
+  // Channels of the values times 2^value_exponent, and the columns that read them divided by it.
+  // The function of the model stays.
+  std::vector<int32_t> scaled_values = {};
+  int32_t value_exponent = 0;
 };
 
 class PlantedModel {
@@ -75,18 +79,33 @@ class PlantedModel {
         scale_rows(name(layer, "q_proj.weight"), kHeads, channel, -keys.exponent);
       }
     }
+    for (const int32_t channel : keys.scaled_values) {
+      scale_rows(name(layer, "v_proj.weight"), kKvHeads, channel, keys.value_exponent);
+      scale_columns(name(layer, "o_proj.weight"), channel, -keys.value_exponent);
+    }
   }
 
-  // Multiplies a row of each head by a power of two: adds to the exponents of bf16.
+  // Multiplies a row of each head by a power of two.
   void scale_rows(const std::string& tensor, int32_t heads, int32_t channel, int32_t exponent) {
-    const auto begin = tensors_[tensor]["data_offsets"][0].get<size_t>();
     for (int32_t head = 0; head < heads; ++head) {
       for (int32_t column = 0; column < kHidden; ++column) {
-        const int64_t element = (int64_t{head} * kHeadDim + channel) * kHidden + column;
-        auto* bits = reinterpret_cast<uint16_t*>(data_.data() + begin) + element;
-        if ((*bits & 0x7f80) != 0) *bits = static_cast<uint16_t>(*bits + exponent * 0x80);
+        scale_element(tensor, (int64_t{head} * kHeadDim + channel) * kHidden + column, exponent);
       }
     }
+  }
+  // The same for a column of each head.
+  void scale_columns(const std::string& tensor, int32_t channel, int32_t exponent) {
+    for (int64_t row = 0; row < kHidden; ++row) {
+      for (int32_t head = 0; head < kHeads; ++head) {
+        scale_element(tensor, (row * kHeads + head) * kHeadDim + channel, exponent);
+      }
+    }
+  }
+  // Adds to the exponent of a bf16.
+  void scale_element(const std::string& tensor, int64_t element, int32_t exponent) {
+    const auto begin = tensors_[tensor]["data_offsets"][0].get<size_t>();
+    auto* bits = reinterpret_cast<uint16_t*>(data_.data() + begin) + element;
+    if ((*bits & 0x7f80) != 0) *bits = static_cast<uint16_t>(*bits + exponent * 0x80);
   }
 
   void add_biases(int32_t layer, const PlantedKeys& keys) {

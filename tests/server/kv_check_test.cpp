@@ -4,9 +4,12 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <spdlog/sinks/ostream_sink.h>
+#include <spdlog/spdlog.h>
 
 #include <cstdlib>
 #include <fstream>
+#include <sstream>
 
 #include "kernels/cpu/threads/thread_pool.h"
 #include "tests/models/planted_keys.h"
@@ -16,6 +19,7 @@ namespace tessera {
 namespace {
 
 using testing::ElementsAre;
+using testing::HasSubstr;
 using testing::IsEmpty;
 
 class KvChecks : public testing::Test {
@@ -95,6 +99,30 @@ TEST_F(KvChecks, LeaveOutALadderWhoseFormatFails) {
       start(settings_of(plant({.biased_pairs = {0, 1, 2, 3}, .bias = 20})));
   EXPECT_GT(divergence(options, kKvK4V2R), kLargestDivergence);
   EXPECT_THAT(ladder(options), IsEmpty());
+}
+
+// Two large channels take the range of a value's 16 levels; the other channels become zero.
+TEST_F(KvChecks, ServeK8V8IfOnlyValuesOf4BitsFail) {
+  const EngineOptions options =
+      start(settings_of(plant({.scaled_values = {5, 77}, .value_exponent = 5})));
+  EXPECT_EQ(options.kv.name, "k8v8");
+  EXPECT_GT(divergence(options, kKvK8V4), kLargestDivergence);
+  EXPECT_LE(divergence(options, kKvK8V8), kLargestDivergence);
+}
+
+// A larger bias there takes keys of 8 bits with it.
+TEST_F(KvChecks, ServeF16AndSayWhyIfKeysOf8BitsFail) {
+  const Settings settings = settings_of(plant({.biased_pairs = {0, 1, 2, 3}, .bias = 100}));
+  std::ostringstream log;
+  const auto normal = spdlog::default_logger();
+  spdlog::set_default_logger(std::make_shared<spdlog::logger>(
+      "checks", std::make_shared<spdlog::sinks::ostream_sink_mt>(log)));
+  const EngineOptions options = start(settings);
+  spdlog::set_default_logger(normal);
+  EXPECT_EQ(options.kv.name, "f16");
+  EXPECT_GT(divergence(options, kKvK8V4), kLargestDivergence);
+  EXPECT_GT(divergence(options, kKvK8V8), kLargestDivergence);
+  EXPECT_THAT(log.str(), HasSubstr("this checkpoint is served with KV f16: k8v4 is "));
 }
 
 TEST_F(KvChecks, KeepAFormatThatWasAskedFor) {
