@@ -45,7 +45,7 @@ const FormatCheck* find_check(std::span<const FormatCheck> checks, KvFormat form
 }
 
 bool holds(std::span<const FormatCheck> checks, KvFormat format) {
-  if (format == kKvF16 || format == kKvF32) return true;
+  if (is_exact(format)) return true;
   const FormatCheck* check = find_check(checks, format);
   return check != nullptr && check->holds();
 }

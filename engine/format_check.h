@@ -29,7 +29,12 @@ struct FormatCheck {
 // Returns: the check of a format; null if it was not measured.
 const FormatCheck* find_check(std::span<const FormatCheck> checks, KvFormat format);
 
-// Returns: true if the format was measured and holds. f16 and f32 always hold.
+// Returns: true for the formats that the others are measured against, f16 and f32.
+constexpr bool is_exact(KvFormat format) {
+  return format == kKvF16 || format == kKvF32;
+}
+
+// Returns: true if the format was measured and holds, or is exact.
 bool holds(std::span<const FormatCheck> checks, KvFormat format);
 
 // Tokens of a check's text that are computed, and the first position that counts. Earlier positions

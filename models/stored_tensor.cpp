@@ -180,7 +180,7 @@ void read_f32(const StoredTensor& tensor, int64_t first, std::span<float> out) {
     read_stored(tensor, first, out);
     return;
   }
-  const int64_t cols = tensor.shape.at(1);
+  const int64_t cols = tensor.shape.size() > 1 ? tensor.shape[1] : 1;
   while (!out.empty()) {
     const int64_t row = first / cols;
     const int64_t col = first % cols;

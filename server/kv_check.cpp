@@ -109,10 +109,6 @@ class Checks {
   bool measured_ = false;
 };
 
-bool is_exact(KvFormat format) {
-  return format == kKvF16 || format == kKvF32;
-}
-
 // Sets options.kv to the first preset that holds.
 void choose_default(Checks& checks, EngineOptions& options) {
   const std::optional<FormatCheck> first = checks.check(options.kv.policy.high);

@@ -49,6 +49,10 @@ struct GgufRules {
   const char* name = nullptr;      // in the key general.architecture; null: none
   bool interleaves_heads = false;  // rows of q and k: see StoredTensor::interleaved_rows
   bool experts = false;            // the key expert_count is there
+  bool multipliers = false;        // knows the keys of Granite's factors
+  bool query_growth = false;       // knows the key attention.temperature_scale
+  // Each layer of that number, counted from 1, has no RoPE: files have no key for it. 0: none.
+  int32_t unrotated_every = 0;
 };
 
 // One line of the table of architectures: everything in which a decoder differs from the others.

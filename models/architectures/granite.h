@@ -21,6 +21,6 @@ inline constexpr Architecture kGranite{
     .feed_forward = dense_feed_forward,
     .tensors = kBiasedLlamaTensors,
     .config = {.attention_bias = true, .mlp_bias = true, .read_own_fields = read_multipliers},
-    .gguf = {}};
+    .gguf = {.name = "granite", .interleaves_heads = true, .multipliers = true}};
 
 }  // namespace tessera::architectures

@@ -25,15 +25,16 @@ inline constexpr Architecture kMinistral{.name = "MinistralForCausalLM",
                                          .gguf = {}};
 
 // A Mistral whose queries grow with the position (RopeScaling::query_growth).
-inline constexpr Architecture kMinistral3{.name = "Ministral3ForCausalLM",
-                                          .attention = attend,
-                                          .feed_forward = dense_feed_forward,
-                                          .tensors = kLlamaTensors,
-                                          .config = {.default_kv_heads = 8,
-                                                     .default_head_dim = 128,
-                                                     .sliding_window = SlidingWindowRule::field,
-                                                     .default_rope_theta = 1e6f},
-                                          .gguf = {}};
+inline constexpr Architecture kMinistral3{
+    .name = "Ministral3ForCausalLM",
+    .attention = attend,
+    .feed_forward = dense_feed_forward,
+    .tensors = kLlamaTensors,
+    .config = {.default_kv_heads = 8,
+               .default_head_dim = 128,
+               .sliding_window = SlidingWindowRule::field,
+               .default_rope_theta = 1e6f},
+    .gguf = {.name = "mistral3", .interleaves_heads = true, .query_growth = true}};
 
 inline constexpr const char* kImageTensors[] = {"vision_tower.", "multi_modal_projector."};
 

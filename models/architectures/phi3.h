@@ -38,6 +38,6 @@ inline constexpr Architecture kPhi3{
     .feed_forward = dense_feed_forward,
     .tensors = kPhi3Tensors,
     .config = {.sliding_window = SlidingWindowRule::field, .partial_rotary = true},
-    .gguf = {}};
+    .gguf = {.name = "phi3"}};
 
 }  // namespace tessera::architectures

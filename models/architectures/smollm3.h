@@ -39,6 +39,6 @@ inline constexpr Architecture kSmolLm3{
                .attention_bias = true,
                .mlp_bias = true,
                .read_own_fields = read_layers_without_rope},
-    .gguf = {}};
+    .gguf = {.name = "smollm3", .interleaves_heads = true, .unrotated_every = 4}};
 
 }  // namespace tessera::architectures

@@ -1,6 +1,7 @@
 #include "models/gguf/config.h"
 
 #include <algorithm>
+#include <initializer_list>
 #include <set>
 #include <string>
 #include <utility>
@@ -9,6 +10,7 @@
 #include "models/architectures/architecture.h"
 #include "models/config_limits.h"
 #include "models/gguf/end_tokens.h"
+#include "models/gguf/rope.h"
 #include "models/json_fields.h"
 #include "models/status_macros.h"
 
@@ -16,8 +18,6 @@ namespace tessera {
 namespace {
 
 using namespace config_limits;
-
-constexpr char kRopeFactors[] = "rope_freqs.weight";
 
 absl::StatusOr<const Architecture*> read_architecture(JsonFields& fields) {
   const std::string name = fields.text("general.architecture");
@@ -53,8 +53,8 @@ class ConfigReader {
     TESSERA_RETURN_IF_ERROR(read_vocabulary());
     TESSERA_RETURN_IF_ERROR(read_shape());
     TESSERA_RETURN_IF_ERROR(read_experts());
-    TESSERA_RETURN_IF_ERROR(read_rope());
-    TESSERA_RETURN_IF_ERROR(read_rope_factors());
+    TESSERA_RETURN_IF_ERROR(read_gguf_rope(model_, architecture_, fields_, config_));
+    TESSERA_RETURN_IF_ERROR(read_options());
     TESSERA_RETURN_IF_ERROR(read_token_ids());
     return std::move(config_);
   }
@@ -77,15 +77,22 @@ class ConfigReader {
   }
 
   absl::Status refuse_what_we_lack() {
-    for (const char* rest :
-         {"attention.clamp_kqv", "attention.max_alibi_bias", "attention.scale",
-          "attention.temperature_scale", "attn_logit_softcapping", "final_logit_softcapping",
-          "logit_scale", "residual_scale", "embedding_scale", "rope.scaling.attn_factor",
-          "rope.scaling.yarn_log_multiplier", "rope.dimension_sections",
-          "attention.sliding_window_pattern", "attention.key_length_mla"}) {
-      if (fields_.has(key(rest).c_str())) return unsupported(key(rest));
+    const auto refuse = [&](std::initializer_list<const char*> keys) {
+      for (const char* rest : keys) {
+        if (fields_.has(key(rest).c_str())) return unsupported(key(rest));
+      }
+      return fields_.status();
+    };
+    if (!architecture_.gguf.multipliers) {
+      TESSERA_RETURN_IF_ERROR(
+          refuse({"attention.scale", "logit_scale", "residual_scale", "embedding_scale"}));
     }
-    return fields_.status();
+    if (!architecture_.gguf.query_growth) {
+      TESSERA_RETURN_IF_ERROR(refuse({"attention.temperature_scale"}));
+    }
+    return refuse({"attention.clamp_kqv", "attention.max_alibi_bias", "attn_logit_softcapping",
+                   "final_logit_softcapping", "rope.dimension_sections",
+                   "attention.sliding_window_pattern", "attention.key_length_mla"});
   }
 
   absl::Status read_experts() {
@@ -157,7 +164,6 @@ class ConfigReader {
     config_.head_dim =
         integer_or("attention.key_length", std::max(config_.hidden / config_.heads, 1), kMaxWidth);
     const int32_t values = integer_or("attention.value_length", config_.head_dim, kMaxWidth);
-    const int32_t rotated = integer_or("rope.dimension_count", config_.head_dim, kMaxWidth);
     TESSERA_RETURN_IF_ERROR(fields_.status());
     if (config_.head_dim > kMaxHeadDim || config_.head_dim % kHeadDimMultiple != 0) {
       return absl::UnimplementedError(
@@ -166,56 +172,34 @@ class ConfigReader {
                        " up to ", kMaxHeadDim));
     }
     if (values != config_.head_dim) return unsupported(key("attention.value_length"));
-    if (rotated != config_.head_dim) return unsupported(key("rope.dimension_count"));
     return absl::OkStatus();
   }
 
-  absl::Status read_rope() {
-    config_.rope_theta = fields_.number_or(key("rope.freq_base").c_str(), 10000, 1, kMaxRopeTheta);
-    const std::string type = fields_.text_or(key("rope.scaling.type").c_str(), "");
-    const std::string old_factor = key("rope.scale_linear");  // files of 2023
-    TESSERA_RETURN_IF_ERROR(fields_.status());
-    RopeScaling& scaling = config_.rope_scaling;
-    if (type == "linear") {
-      scaling.kind = RopeScaling::Kind::linear;
-      scaling.factor = fields_.number(key("rope.scaling.factor").c_str(), 1, kMaxRopeFactor);
-    } else if (type.empty() && fields_.has(old_factor.c_str())) {
-      scaling.kind = RopeScaling::Kind::linear;
-      scaling.factor = fields_.number(old_factor.c_str(), 1, kMaxRopeFactor);
-    } else if (!type.empty() && type != "none") {
-      return absl::UnimplementedError(
-          absl::StrCat(fields_.path(), ": the RoPE scaling ", in_quotes(type),
-                       " is not supported; supported are \"none\", \"linear\" and the factors of ",
-                       kRopeFactors));
+  // Files have no keys for biases and for layers without RoPE.
+  absl::Status read_options() {
+    config_.attention_bias = architecture_.config.attention_bias && has_tensor("attn_q.bias");
+    config_.ffn_bias = architecture_.config.mlp_bias && has_tensor("ffn_gate.bias");
+    if (architecture_.gguf.multipliers) read_multipliers();
+    if (architecture_.gguf.unrotated_every > 0) {
+      for (int32_t layer = 1; layer <= config_.layers; ++layer) {
+        config_.layer_kinds.push_back({.rotated = layer % architecture_.gguf.unrotated_every != 0});
+      }
     }
     return fields_.status();
   }
-
-  // Llama 3's scaling is stored as one factor for each frequency.
-  absl::Status read_rope_factors() {
-    const StoredTensor* tensor = model_.find_tensor(kRopeFactors);
-    if (tensor == nullptr) return absl::OkStatus();
-    const std::string name = absl::StrCat(fields_.path(), ": tensor \"", kRopeFactors, "\": ");
-    if (tensor->type != TensorType::f32 || tensor->shape != TensorShape{config_.head_dim / 2}) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(name, "is ", std::string(tessera::name(tensor->type)), " ",
-                       shown(tensor->shape), ", expected F32 [", config_.head_dim / 2, "]"));
-    }
-    if (config_.rope_scaling.kind != RopeScaling::Kind::none) {
-      return absl::UnimplementedError(
-          absl::StrCat(name, "is not supported together with linear scaling"));
-    }
-    std::vector<float> factors(tensor->bytes.size() / sizeof(float));
-    read_f32(*tensor, 0, factors);
-    for (const float factor : factors) {
-      if (!(factor >= 1e-6f && factor <= static_cast<float>(kMaxRopeFactor))) {
-        return absl::InvalidArgumentError(
-            absl::StrCat(name, "holds ", factor, ", expected 1e-6 to ", kMaxRopeFactor));
-      }
-    }
-    config_.rope_scaling.kind = RopeScaling::Kind::factors;
-    config_.rope_scaling.factors = std::move(factors);
-    return absl::OkStatus();
+  bool has_tensor(const char* rest) const {
+    return model_.find_tensor(absl::StrCat("blk.0.", rest)) != nullptr;
+  }
+  void read_multipliers() {
+    constexpr double kLeast = 1e-6;
+    constexpr double kMost = 1e6;
+    const auto factor = [&](const char* rest, float fallback) {
+      return fields_.number_or(key(rest).c_str(), fallback, kLeast, kMost);
+    };
+    config_.multipliers = {.embedding = factor("embedding_scale", 1),
+                           .residual = factor("residual_scale", 1),
+                           .attention = factor("attention.scale", 0),
+                           .logits_divisor = factor("logit_scale", 1)};
   }
 
   absl::Status read_token_ids() {

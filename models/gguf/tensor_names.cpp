@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <string_view>
+#include <vector>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
 
 namespace tessera {
 namespace {
@@ -51,10 +54,29 @@ std::string translated(const std::string& name, const Architecture& architecture
   return name;
 }
 
+// Files of before April 2024 have a tensor for each expert: "blk.3.ffn_up.5.weight".
+// Returns: the number of the expert, and renames the tensor to that of all experts; empty if the
+// tensor is of no single expert.
+std::string take_expert(std::string& name) {
+  std::vector<std::string> parts = absl::StrSplit(name, '.');
+  constexpr size_t kParts = 5;
+  if (parts.size() != kParts || !absl::StartsWith(parts[2], "ffn_") || parts[3].empty() ||
+      !std::all_of(parts[3].begin(), parts[3].end(), is_digit)) {
+    return {};
+  }
+  name = absl::StrCat(parts[0], ".", parts[1], ".", parts[2], "_exps.", parts[4]);
+  return parts[3];
+}
+
 }  // namespace
 
 std::string checkpoint_name(const std::string& gguf_name, const Architecture& architecture) {
-  return translated(gguf_name, architecture, &TensorRule::gguf_pattern, &TensorRule::pattern);
+  std::string stacked = gguf_name;
+  const std::string expert = take_expert(stacked);
+  std::string own =
+      translated(stacked, architecture, &TensorRule::gguf_pattern, &TensorRule::pattern);
+  if (!expert.empty()) absl::StrReplaceAll({{kExpertIndex, expert}}, &own);
+  return own;
 }
 
 std::string gguf_name(const std::string& checkpoint_name, const Architecture& architecture) {
@@ -62,11 +84,12 @@ std::string gguf_name(const std::string& checkpoint_name, const Architecture& ar
 }
 
 bool is_rotated(const std::string& gguf_name) {
-  return absl::EndsWith(gguf_name, ".attn_q.weight") || absl::EndsWith(gguf_name, ".attn_k.weight");
+  return absl::StrContains(gguf_name, ".attn_q.") || absl::StrContains(gguf_name, ".attn_k.");
 }
 
 bool belongs_to_config(const std::string& gguf_name) {
-  return gguf_name == "rope_freqs.weight";
+  return gguf_name == kGgufRopeFactors || gguf_name == kGgufShortFactors ||
+         gguf_name == kGgufLongFactors;
 }
 
 }  // namespace tessera

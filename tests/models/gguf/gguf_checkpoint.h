@@ -30,6 +30,41 @@ inline std::string paired_rows(const std::string& bytes, int64_t rows, int64_t h
   return paired;
 }
 
+// Metadata and tensors that llama.cpp's converter writes for RoPE.
+inline void add_rope(const ModelConfig& config, const std::string& name, GgufBytes& bytes) {
+  const RopeScaling& scaling = config.rope_scaling;
+  const std::string rope = name + ".rope.";
+  bytes.f32(rope + "freq_base", config.rope_theta);
+  bytes.u32(rope + "dimension_count", static_cast<uint32_t>(config.rotary_width()));
+  const auto factors = [&](const char* tensor, const std::vector<float>& numbers) {
+    std::string raw;
+    for (const float number : numbers) put_number(raw, number);
+    bytes.tensor(tensor, {numbers.size()}, 0, raw);
+  };
+  switch (scaling.kind) {
+    case RopeScaling::Kind::linear:
+      bytes.text(rope + "scaling.type", "linear");
+      bytes.f32(rope + "scaling.factor", scaling.factor);
+      break;
+    case RopeScaling::Kind::yarn:
+      bytes.text(rope + "scaling.type", "yarn");
+      bytes.f32(rope + "scaling.factor", scaling.factor);
+      bytes.f32(rope + "scaling.yarn_attn_factor", scaling.attention_factor);
+      bytes.u32(rope + "scaling.original_context_length",
+                static_cast<uint32_t>(scaling.original_context));
+      break;
+    case RopeScaling::Kind::longrope:  // phi3's files have no key of its type
+      bytes.f32(rope + "scaling.attn_factor", scaling.attention_factor);
+      bytes.u32(rope + "scaling.original_context_length",
+                static_cast<uint32_t>(scaling.original_context));
+      factors("rope_factors_short.weight", scaling.short_factors);
+      factors("rope_factors_long.weight", scaling.long_factors);
+      break;
+    default:
+      break;
+  }
+}
+
 // Metadata that llama.cpp's converter writes for a model.
 inline GgufBytes gguf_metadata(const ModelConfig& config, const std::string& name) {
   GgufBytes bytes;
@@ -52,21 +87,41 @@ inline GgufBytes gguf_metadata(const ModelConfig& config, const std::string& nam
     u32("expert_used_count", config.chosen_experts);
   }
   bytes.f32(name + ".attention.layer_norm_rms_epsilon", config.norm_epsilon);
-  bytes.f32(name + ".rope.freq_base", config.rope_theta);
+  add_rope(config, name, bytes);
+  if (config.rope_scaling.query_growth > 0) {
+    bytes.f32(name + ".attention.temperature_scale", config.rope_scaling.query_growth);
+  }
+  if (config.multipliers.attention > 0) {
+    bytes.f32(name + ".embedding_scale", config.multipliers.embedding);
+    bytes.f32(name + ".residual_scale", config.multipliers.residual);
+    bytes.f32(name + ".attention.scale", config.multipliers.attention);
+    bytes.f32(name + ".logit_scale", config.multipliers.logits_divisor);
+  }
   bytes.u32("tokenizer.ggml.eos_token_id", static_cast<uint32_t>(config.eos_ids.front()));
   return bytes;
 }
 
-// Adds the tensors of a safetensors file, all experts of a layer as one.
+// "blk.3.ffn_up.5.weight" of "blk.3.ffn_up_exps.weight" and a name with "experts.5."
+inline std::string old_expert_name(std::string stacked, const std::string& name) {
+  const size_t number = name.find(".experts.") + std::string(".experts.").size();
+  const std::string expert = name.substr(number, name.find('.', number) - number);
+  return stacked.replace(stacked.find("_exps."), std::string("_exps.").size(), "." + expert + ".");
+}
+
+enum class GgufExperts : uint8_t { stacked, one_by_one };
+
+// Adds the tensors of a safetensors file. All experts of a layer are one tensor, or each has its
+// own as in files of before April 2024.
 // Requires: fewer than 11 experts, so that their names are in order.
 inline void add_tensors(const ModelConfig& config, const std::filesystem::path& safetensors,
-                        GgufBytes& bytes) {
+                        GgufBytes& bytes, GgufExperts experts = GgufExperts::stacked) {
   const Architecture& architecture = architecture_of(config);
   const SafetensorsFile file = SafetensorsFile::open(safetensors).value();
   std::map<std::string, NamedTensor> stacks;  // experts of a layer, one after the other
   for (const auto& [name, tensor] : file.tensors()) {
     const std::string own = gguf_name(name, architecture);
-    if (name.find(".experts.") != std::string::npos) {
+    const bool expert = name.find(".experts.") != std::string::npos;
+    if (expert && experts == GgufExperts::stacked) {
       NamedTensor& stack = stacks[own];
       stack.type = tensor.type;
       stack.shape = {config.experts, tensor.shape[0], tensor.shape[1]};
@@ -78,7 +133,8 @@ inline void add_tensors(const ModelConfig& config, const std::filesystem::path& 
     const bool paired =
         architecture.gguf.interleaves_heads &&
         (name.find("q_proj") != std::string::npos || name.find("k_proj") != std::string::npos);
-    bytes.tensor(own, std::vector<uint64_t>(tensor.shape.rbegin(), tensor.shape.rend()),
+    bytes.tensor(expert ? old_expert_name(own, name) : own,
+                 std::vector<uint64_t>(tensor.shape.rbegin(), tensor.shape.rend()),
                  gguf_number(tensor.type),
                  paired ? paired_rows(stored, tensor.shape[0], config.head_dim) : stored);
   }

@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "models/checkpoint.h"
 #include "models/random_checkpoint.h"
 #include "models/rope_table.h"
@@ -22,15 +24,12 @@ using testing::HasSubstr;
 // Writes a tiny model as safetensors in hf/ and as GGUF in a.gguf.
 class GgufModelFile {
  public:
-  GgufModelFile(const ModelConfig& config, TensorType type) {
+  GgufModelFile(const ModelConfig& config, TensorType type,
+                GgufExperts experts = GgufExperts::stacked) {
     EXPECT_TRUE(write_random_checkpoint(hf(), config, 7, type).ok());
     GgufBytes bytes = gguf_metadata(config, architecture_of(config).gguf.name);
-    if (config.rope_scaling.kind == RopeScaling::Kind::linear) {
-      bytes.text("llama.rope.scaling.type", "linear");
-      bytes.f32("llama.rope.scaling.factor", config.rope_scaling.factor);
-    }
     if (config.rope_scaling.kind == RopeScaling::Kind::llama3) add_factors(config, bytes);
-    add_tensors(config, hf() / "model.safetensors", bytes);
+    add_tensors(config, hf() / "model.safetensors", bytes, experts);
     write_file(gguf(), bytes.file());
   }
   std::filesystem::path hf() const { return directory_ / "hf"; }
@@ -87,11 +86,40 @@ TEST(GgufModels, OfExpertsHaveTheLogitsOfTheSameWeightsInSafetensors) {
     EXPECT_EQ(config->experts, 8);
     EXPECT_EQ(config->chosen_experts, 2);
     const std::vector<int32_t> tokens = random_tokens(40, model.config.vocab, 1);
-    EXPECT_EQ(ModelRunner(files.gguf(), {}).sequence(tokens, 16),
-              ModelRunner(files.hf(), {}).sequence(tokens, 16));
+    const auto expected = ModelRunner(files.hf(), {}).sequence(tokens, 16);
+    EXPECT_EQ(ModelRunner(files.gguf(), {}).sequence(tokens, 16), expected);
+    const GgufModelFile old(model.config, TensorType::f32, GgufExperts::one_by_one);
+    EXPECT_EQ(ModelRunner(old.gguf(), {}).sequence(tokens, 16), expected);
     ++models;
   }
   EXPECT_EQ(models, 2) << "Mixtral and Qwen3";
+}
+
+// What a model has and its GGUF file has no key for.
+bool is_beyond_gguf(const ModelConfig& config) {
+  return config.experts > 0 || config.activation != Activation::silu ||
+         config.rope_scaling.kind == RopeScaling::Kind::dynamic ||
+         (config.sliding_window > 0 && !config.layer_kinds.empty());
+}
+
+TEST(GgufModels, OfEachFamilyHaveTheLogitsOfTheSameWeightsInSafetensors) {
+  std::set<std::string> families;
+  for (TinyModel& model : tiny_family_models()) {
+    if (model.name == "llama_biases") model.config.activation = Activation::silu;
+    if (model.name == "smollm3") model.config.layer_kinds = {{}, {}, {}, {.rotated = false}};
+    const Architecture& architecture = architecture_of(model.config);
+    if (architecture.gguf.name == nullptr || is_beyond_gguf(model.config)) continue;
+    SCOPED_TRACE(model.name);
+    const GgufModelFile files(model.config, TensorType::f32);
+    const auto config = read_model_config(files.gguf());
+    ASSERT_TRUE(config.ok()) << config.status();
+    families.insert(architecture.gguf.name);
+    const std::vector<int32_t> tokens = random_tokens(150, model.config.vocab, 1);
+    EXPECT_EQ(ModelRunner(files.gguf(), {}).sequence(tokens, 50),
+              ModelRunner(files.hf(), {}).sequence(tokens, 50));
+  }
+  EXPECT_THAT(families, testing::UnorderedElementsAre("llama", "granite", "mistral3", "phi3",
+                                                      "qwen3", "smollm3"));
 }
 
 TEST(GgufModels, GiveTheConfigurationOfTheirMetadata) {
@@ -145,13 +173,22 @@ class GgufConfigTest : public testing::Test {
 TEST_F(GgufConfigTest, RefusesByNameWhatItLacks) {
   ASSERT_TRUE(read(metadata()).ok());
   expect_refused(metadata("mamba"),
-                 "the architecture \"mamba\" is not supported; supported are llama, qwen2, "
-                 "qwen3, qwen3moe");
+                 "the architecture \"mamba\" is not supported; supported are granite, llama, "
+                 "mistral3, phi3, qwen2, qwen3, qwen3moe, smollm3");
   expect_refused(GgufBytes(), "general.architecture: is missing");
   expect_refused(metadata("qwen2").u32("qwen2.expert_count", 8), "qwen2.expert_count");
   expect_refused(metadata().u32("llama.expert_count", 8), "llama.expert_used_count: is missing");
-  expect_refused(metadata().text("llama.rope.scaling.type", "yarn"), "\"yarn\" is not supported");
-  expect_refused(metadata().u32("llama.rope.dimension_count", 8), "llama.rope.dimension_count");
+  expect_refused(metadata().text("llama.rope.scaling.type", "ntk"), "\"ntk\" is not supported");
+  expect_refused(metadata().text("llama.rope.scaling.type", "yarn"),
+                 "llama.rope.scaling.factor: is missing");
+  expect_refused(metadata().text("llama.rope.scaling.type", "longrope"),
+                 "\"rope_factors_short.weight\": is missing");
+  expect_refused(metadata().f32("llama.attention.temperature_scale", 0.1f), "temperature_scale");
+  config_.rotary_dim = 8;
+  expect_refused(metadata(), "llama.rope.dimension_count");
+  config_.rotary_dim = 7;
+  expect_refused(metadata("phi3"), "phi3.rope.dimension_count: is 7, expected an even number");
+  config_.rotary_dim = 0;
   expect_refused(metadata().f32("llama.logit_scale", 2), "llama.logit_scale");
   expect_refused(metadata("qwen2").u32("qwen2.attention.sliding_window", 64),
                  "qwen2.attention.sliding_window");
