@@ -15,8 +15,8 @@ inline constexpr char kGgufLongFactors[] = "rope_factors_long.weight";
 
 // Names of one tensor in a GGUF file and in a Hugging Face checkpoint, by the tensor table of the
 // architecture: "blk.3.attn_q.weight" and "model.layers.3.self_attn.q_proj.weight". A tensor with
-// all experts of a layer is "model.layers.3.mlp.experts.{expert}.up_proj.weight". Older files have a
-// tensor for each expert, "blk.3.ffn_up.5.weight".
+// all experts of a layer is "model.layers.3.mlp.experts.{expert}.up_proj.weight". Older files have
+// a tensor for each expert, "blk.3.ffn_up.5.weight".
 // Returns: the other name; the same name if the table does not have it.
 std::string checkpoint_name(const std::string& gguf_name, const Architecture& architecture);
 std::string gguf_name(const std::string& checkpoint_name, const Architecture& architecture);
