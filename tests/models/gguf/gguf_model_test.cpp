@@ -95,7 +95,7 @@ TEST(GgufModels, OfExpertsHaveTheLogitsOfTheSameWeightsInSafetensors) {
   EXPECT_EQ(models, 2) << "Mixtral and Qwen3";
 }
 
-// What a model has and its GGUF file has no key for.
+// Returns: true for a model with an option that GGUF files have no key for.
 bool is_beyond_gguf(const ModelConfig& config) {
   return config.experts > 0 || config.activation != Activation::silu ||
          config.rope_scaling.kind == RopeScaling::Kind::dynamic ||
