@@ -55,7 +55,8 @@ OpCost op_cost(const EmbedArgs& args) {
 
 // Squares and their sum, then two factors for each element.
 OpCost op_cost(const RmsNormArgs& args) {
-  return {.read_bytes = matrix_bytes(args.in) + std::ssize(args.weight) * kFloat,
+  return {.read_bytes = matrix_bytes(args.in) + std::ssize(args.weight) * kFloat +
+                        (args.accumulate ? matrix_bytes(args.out) : 0),
           .written_bytes = activation_bytes(args.rounded.format, args.in.rows, args.in.cols),
           .flops = 4 * elements(args.in)};
 }

@@ -41,18 +41,33 @@ void rotate(const DecoderStep& step, MatrixView<float> heads, const RopeTables& 
                    ops.stream);
 }
 
-// Returns: tables of queries.
-const RopeTables& query_tables(const Workspace::Views& workspace) {
-  return workspace.query_rope.cos.data == nullptr ? workspace.rope : workspace.query_rope;
+// The same, with a norm of each head of q and of k.
+QkvColumns project_and_norm(const DecoderStep& step, const LayerWeights& weights) {
+  const QkvColumns qkv = project(step, weights);
+  step.ops.norm(qkv.queries, weights.query_norm, qkv.queries);
+  step.ops.norm(qkv.keys, weights.key_norm, qkv.keys);
+  return qkv;
 }
 
-void rotate_apart(const DecoderStep& step, const QkvColumns& qkv) {
-  const Workspace::Views& workspace = step.ops.workspace;
-  if (&query_tables(workspace) == &workspace.rope) {
-    rotate(step, qkv.rotated, workspace.rope);
+// The tables of one layer's queries and keys.
+struct LayerRope {
+  const RopeTables& queries;
+  const RopeTables& keys;
+};
+
+LayerRope rope_of(const LayerOps& ops, int32_t layer) {
+  const Workspace::Views& workspace = ops.workspace;
+  if (ops.config.rotates_locally(layer)) return {workspace.local_rope, workspace.local_rope};
+  const bool grows = workspace.query_rope.cos.data != nullptr;
+  return {grows ? workspace.query_rope : workspace.rope, workspace.rope};
+}
+
+void rotate_apart(const DecoderStep& step, const QkvColumns& qkv, const LayerRope& tables) {
+  if (&tables.queries == &tables.keys) {
+    rotate(step, qkv.rotated, tables.keys);
   } else {
-    rotate(step, qkv.queries, workspace.query_rope);
-    rotate(step, qkv.keys, workspace.rope);
+    rotate(step, qkv.queries, tables.queries);
+    rotate(step, qkv.keys, tables.keys);
   }
 }
 
@@ -60,23 +75,23 @@ RopeTable table_of(const RopeTables& tables) {
   return {tables.cos.data, tables.sin.data};
 }
 
-StepRope rope_in_store(const DecoderStep& step, const QkvColumns& qkv) {
-  const Workspace::Views& workspace = step.ops.workspace;
+StepRope rope_in_store(const DecoderStep& step, const QkvColumns& qkv, const LayerRope& tables) {
   return {.rotary_dim = step.ops.config.rotary_width(),
           .positions = step.batch.positions,
           .queries = qkv.queries,
-          .query_table = table_of(query_tables(workspace)),
-          .key_table = table_of(workspace.rope)};
+          .query_table = table_of(tables.queries),
+          .key_table = table_of(tables.keys)};
 }
 
 void rotate_and_store(const DecoderStep& step, const QkvColumns& qkv, int32_t layer) {
   const LayerOps& ops = step.ops;
   StepRope rope;
   if (ops.config.rotates(layer)) {
+    const LayerRope tables = rope_of(ops, layer);
     if (ops.backend.applies_rope_in_store) {
-      rope = rope_in_store(step, qkv);
+      rope = rope_in_store(step, qkv, tables);
     } else {
-      rotate_apart(step, qkv);
+      rotate_apart(step, qkv, tables);
     }
   }
   KeyFrame frame = ops.key_frames.of(layer);
@@ -166,10 +181,16 @@ void attend(const DecoderStep& step, const LayerWeights& weights, int32_t layer)
 }
 
 void attend_with_qk_norm(const DecoderStep& step, const LayerWeights& weights, int32_t layer) {
-  const QkvColumns qkv = project(step, weights);
-  step.ops.norm(qkv.queries, weights.query_norm, qkv.queries);
-  step.ops.norm(qkv.keys, weights.key_norm, qkv.keys);
-  add_attention(step, weights, qkv, layer);
+  add_attention(step, weights, project_and_norm(step, weights), layer);
+}
+
+void attend_between_norms(const DecoderStep& step, const LayerWeights& weights, int32_t layer) {
+  const QkvColumns qkv = project_and_norm(step, weights);
+  rotate_and_store(step, qkv, layer);
+  const Workspace::Views& workspace = step.ops.workspace;
+  step.ops.add_norm_of_linear(read_pages(step, qkv.queries, layer), weights.attention_out,
+                              weights.norm_behind_attention, step.rows(workspace.normed),
+                              step.rows(workspace.hidden));
 }
 
 }  // namespace tessera

@@ -20,4 +20,7 @@ AttentionBlock attend;
 // The same with a norm of each head of q and of k, before RoPE.
 AttentionBlock attend_with_qk_norm;
 
+// The same with a norm behind it too: hidden += norm(block(norm(hidden))). Gemma 3's.
+AttentionBlock attend_between_norms;
+
 }  // namespace tessera

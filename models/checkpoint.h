@@ -56,6 +56,9 @@ class Checkpoint {
   // Returns: the types of the two-dimensional tensors.
   std::set<TensorType> matrix_types() const;
 
+  // Returns: true for a GGUF file, whose norms are stored as they are multiplied.
+  bool is_gguf() const { return gguf_.has_value(); }
+
   // Returns: the names of all tensors, sorted.
   std::vector<std::string> names() const;
 

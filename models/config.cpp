@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "models/architectures/architecture.h"
 #include "models/architectures/missing.h"
 #include "models/config_limits.h"
@@ -61,8 +62,10 @@ absl::Status read_biases(JsonFields& fields, const ConfigRules& rules, ModelConf
   return absl::OkStatus();
 }
 
-absl::Status read_activation(JsonFields& fields, ModelConfig& config) {
-  const std::string name = fields.text_or("hidden_act", "silu");
+absl::Status read_activation(JsonFields& fields, const ConfigRules& rules, ModelConfig& config) {
+  config.activation = rules.default_activation;
+  if (!fields.has(rules.activation)) return absl::OkStatus();
+  const std::string name = fields.text(rules.activation);
   TESSERA_RETURN_IF_ERROR(fields.status());
   if (name == "silu") {
     config.activation = Activation::silu;
@@ -71,7 +74,7 @@ absl::Status read_activation(JsonFields& fields, ModelConfig& config) {
   } else if (name == "gelu_new" || name == "gelu_pytorch_tanh") {
     config.activation = Activation::gelu_tanh;
   } else {
-    return unimplemented(fields, absl::StrCat("hidden_act ", in_quotes(name)),
+    return unimplemented(fields, absl::StrCat(rules.activation, " ", in_quotes(name)),
                          "supported are \"silu\", \"gelu\", \"gelu_new\" and "
                          "\"gelu_pytorch_tanh\"");
   }
@@ -217,14 +220,15 @@ absl::StatusOr<const json*> language_object(JsonFields& fields, const Architectu
   if (object == nullptr) fields.refuse(key, "is missing");
   TESSERA_RETURN_IF_ERROR(fields.status());
   JsonFields own(*object, absl::StrCat(fields.path(), ": ", key));
-  const std::string type = own.text_or("model_type", "mistral");
+  const std::span<const char* const> types = architecture.config.text_types;
+  const std::string type = own.text_or("model_type", types.front());
   TESSERA_RETURN_IF_ERROR(own.status());
-  if (type != "mistral" && type != "ministral3") {
+  if (std::ranges::find(types, type) == types.end()) {
     return unimplemented(own, absl::StrCat("model_type ", in_quotes(type)),
                          absl::StrCat(type == "mistral4" ? "multi-head latent attention (MLA) is "
                                                            "not supported; "
                                                          : "",
-                                      "supported are \"mistral\" and \"ministral3\""));
+                                      "supported are \"", absl::StrJoin(types, "\" and \""), "\""));
   }
   return object;
 }
@@ -233,7 +237,7 @@ absl::Status read_language_model(JsonFields& fields, const Architecture& archite
                                  ModelConfig& config) {
   const ConfigRules& rules = architecture.config;
   TESSERA_RETURN_IF_ERROR(read_biases(fields, rules, config));
-  TESSERA_RETURN_IF_ERROR(read_activation(fields, config));
+  TESSERA_RETURN_IF_ERROR(read_activation(fields, rules, config));
   TESSERA_RETURN_IF_ERROR(read_shape(fields, rules, config));
   TESSERA_RETURN_IF_ERROR(read_sliding_window(fields, rules, config));
   TESSERA_RETURN_IF_ERROR(read_rope(fields, rules, config));
@@ -242,6 +246,7 @@ absl::Status read_language_model(JsonFields& fields, const Architecture& archite
     config.own_experts = config.experts;
   }
   TESSERA_RETURN_IF_ERROR(fields.status());
+  if (architecture.derive != nullptr) architecture.derive(config);
   return read_token_ids(fields, config);
 }
 

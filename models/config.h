@@ -53,6 +53,7 @@ struct ModelConfig {
   float norm_epsilon = 1e-5f;
   float rope_theta = 10000;
   RopeScaling rope_scaling;
+  float local_rope_theta = 0;  // of the windowed layers, without scaling; 0: that of all
   Activation activation = Activation::silu;
   bool attention_bias = false;  // of q, k, v and attention's output; Qwen2's own are always there
   bool ffn_bias = false;        // of gate, up and down
@@ -68,6 +69,10 @@ struct ModelConfig {
   int32_t window_of(int32_t layer) const { return kind_of(layer).windowed ? sliding_window : 0; }
   // Returns: true if a layer's queries and keys are rotated.
   bool rotates(int32_t layer) const { return kind_of(layer).rotated; }
+  // Returns: true if a layer's RoPE has local_rope_theta.
+  bool rotates_locally(int32_t layer) const {
+    return local_rope_theta > 0 && kind_of(layer).windowed;
+  }
   LayerKind kind_of(int32_t layer) const {
     return layer_kinds.empty() ? LayerKind{} : layer_kinds.at(static_cast<size_t>(layer));
   }

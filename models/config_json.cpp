@@ -1,6 +1,7 @@
 #include "models/config_json.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
@@ -21,7 +22,8 @@ constexpr char kOriginal[] = "original_max_position_embeddings";
 std::string model_type(const std::string& architecture) {
   const std::string lower = absl::AsciiStrToLower(absl::StripSuffix(
       absl::StripSuffix(architecture, "ForCausalLM"), "ForConditionalGeneration"));
-  return lower == "qwen3moe" ? "qwen3_moe" : lower;
+  if (lower == "qwen3moe") return "qwen3_moe";
+  return architecture == "Gemma3ForCausalLM" ? "gemma3_text" : lower;
 }
 
 json rope_json(const RopeScaling& scaling) {
@@ -115,7 +117,7 @@ json language_json(const ModelConfig& config) {
       {"rope_theta", config.rope_theta},
       {"rope_scaling", rope_json(config.rope_scaling)},
       {"tie_word_embeddings", config.tied_head},
-      {"hidden_act", activation_name(config.activation)},
+      {architecture_of(config).config.activation, activation_name(config.activation)},
       {"sliding_window", nullptr},
       {"pad_token_id", nullptr},  // transformers' defaults may lie outside the vocabulary
       {"eos_token_id", config.eos_ids}};
@@ -138,7 +140,13 @@ json language_json(const ModelConfig& config) {
   if (config.bos_id >= 0) object["bos_token_id"] = config.bos_id;
   add_layer_kinds(config, object);
   add_experts(config, object);
-  add_multipliers(config.multipliers, object);
+  if (config.local_rope_theta > 0) {
+    object["rope_local_base_freq"] = config.local_rope_theta;
+    const float scale = config.multipliers.attention;
+    object["query_pre_attn_scalar"] = std::lround(1 / (scale * scale));
+  } else {
+    add_multipliers(config.multipliers, object);
+  }
   return object;
 }
 
@@ -149,7 +157,7 @@ std::string model_config_json(const ModelConfig& config) {
   object["model_type"] = model_type(config.architecture);
   if (const char* key = architecture_of(config).config.text_config; key != nullptr) {
     const bool grows = config.rope_scaling.query_growth > 0;
-    object["model_type"] = grows ? "ministral3" : "mistral";
+    object["model_type"] = grows ? "ministral3" : architecture_of(config).config.text_types.front();
     object = {{key, object},
               {"model_type", model_type(config.architecture)},
               {"tie_word_embeddings", config.tied_head}};

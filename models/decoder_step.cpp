@@ -90,6 +90,19 @@ void LayerOps::add_linear_of_gate(MatrixView<const float> gate_up, MatrixView<fl
       weight);
 }
 
+void LayerOps::add_norm_of_linear(MatrixView<const float> in, const StackedWeight& weight,
+                                  std::span<const float> norm_weight, MatrixView<float> out,
+                                  MatrixView<float> hidden) const {
+  linear(in, weight, {}, out);
+  sum_over_ranks(out);
+  backend.rms_norm({.in = out,
+                    .weight = norm_weight,
+                    .epsilon = config.norm_epsilon,
+                    .accumulate = true,
+                    .out = hidden},
+                   stream);
+}
+
 bool LayerOps::adds_stream() const {
   return ranks == nullptr || ranks->rank() == 0;
 }

@@ -47,7 +47,13 @@ struct LayerOps {
   // the bias and the old residual stream to its own.
   void add_linear(MatrixView<const float> in, const StackedWeight& weight,
                   std::span<const float> bias, MatrixView<float> hidden) const;
-  // Likewise, of activation(gate) * up, which `gated` receives unless they are rounded.
+  // hidden += norm(in * weight), a norm behind a block. `out` receives the product, summed over all
+  // ranks.
+  void add_norm_of_linear(MatrixView<const float> in, const StackedWeight& weight,
+                          std::span<const float> norm_weight, MatrixView<float> out,
+                          MatrixView<float> hidden) const;
+  // hidden += in * weight + bias, where `in` is activation(gate) * up, which `gated` receives
+  // unless they are rounded.
   void add_linear_of_gate(MatrixView<const float> gate_up, MatrixView<float> gated,
                           const StackedWeight& weight, std::span<const float> bias,
                           MatrixView<float> hidden) const;

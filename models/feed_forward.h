@@ -12,6 +12,9 @@ using FeedForwardBlock = void(const DecoderStep& step, const LayerWeights& weigh
 // The dense SwiGLU: down(silu(gate(x)) * up(x)).
 FeedForwardBlock dense_feed_forward;
 
+// The same with a norm behind it: hidden += norm(block(norm(hidden))). Gemma 3's.
+FeedForwardBlock dense_feed_forward_between_norms;
+
 // A mixture of SwiGLUs: the weighted sum of those that the router chooses for a token.
 FeedForwardBlock expert_feed_forward;
 

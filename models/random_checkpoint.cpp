@@ -45,6 +45,7 @@ Spread spread(const ExpectedTensor& tensor) {
   if (tensor.shape.size() > 1) {
     return {0, 1 / std::sqrt(static_cast<float>(tensor.shape[1]))};
   }
+  if (tensor.plus_one) return {0, 0.1f};
   switch (tensor.slot) {
     case WeightSlot::qkv_bias:
     case WeightSlot::attention_out_bias:

@@ -106,12 +106,38 @@ absl::Status read_partial(JsonFields& fields, const ConfigRules& rules, ModelCon
   return fields.status();
 }
 
+absl::Status read_object(JsonFields& fields, const ConfigRules& rules, int32_t original,
+                         ModelConfig& config);
+
+// Reads the RoPE of layers without a window, and the base of the others, which nothing scales.
+absl::Status read_both(JsonFields& fields, const ConfigRules& rules, int32_t original,
+                       ModelConfig& config) {
+  const nlohmann::json* full = fields.object_or_null("full_attention");
+  const nlohmann::json* windowed = fields.object_or_null("sliding_attention");
+  TESSERA_RETURN_IF_ERROR(fields.status());
+  if (windowed != nullptr) {
+    JsonFields local(*windowed, absl::StrCat(fields.path(), ": sliding_attention"));
+    TESSERA_ASSIGN_OR_RETURN(const RopeScaling::Kind kind, rope_kind(local));
+    if (kind != RopeScaling::Kind::none) {
+      return unimplemented(local, "scaling of the windowed layers' RoPE is not supported");
+    }
+    config.local_rope_theta =
+        local.number_or("rope_theta", config.local_rope_theta, 1, kMaxRopeTheta);
+    TESSERA_RETURN_IF_ERROR(local.status());
+  }
+  if (full == nullptr) return absl::OkStatus();
+  JsonFields own(*full, absl::StrCat(fields.path(), ": full_attention"));
+  return read_object(own, rules, original, config);
+}
+
 // `original` is that of config.json itself, which has priority, or 0.
 absl::Status read_object(JsonFields& fields, const ConfigRules& rules, int32_t original,
                          ModelConfig& config) {
   RopeScaling& scaling = config.rope_scaling;
   if (fields.has("full_attention") || fields.has("sliding_attention")) {
-    return unimplemented(fields, "a RoPE for each of the layer_types is not supported");
+    return rules.local_rope
+               ? read_both(fields, rules, original, config)
+               : unimplemented(fields, "a RoPE for each of the layer_types is not supported");
   }
   TESSERA_ASSIGN_OR_RETURN(scaling.kind, rope_kind(fields));
   config.rope_theta = fields.number_or("rope_theta", config.rope_theta, 1, kMaxRopeTheta);
@@ -150,6 +176,9 @@ absl::Status read_object(JsonFields& fields, const ConfigRules& rules, int32_t o
 
 absl::Status read_rope(JsonFields& fields, const ConfigRules& rules, ModelConfig& config) {
   config.rope_theta = fields.number_or("rope_theta", rules.default_rope_theta, 1, kMaxRopeTheta);
+  if (rules.local_rope) {
+    config.local_rope_theta = fields.number_or("rope_local_base_freq", 10000, 1, kMaxRopeTheta);
+  }
   TESSERA_RETURN_IF_ERROR(read_partial(fields, rules, config));
   const char* key = fields.has("rope_scaling") ? "rope_scaling" : "rope_parameters";
   const int32_t original = fields.integer_or(kOriginalPositions, 0, 1, kMaxContext);

@@ -72,6 +72,9 @@ absl::StatusOr<MatrixView<const float>> SlotReader::floats(std::span<const SlotP
     const std::span<float> out(floats_.data() + rows.to * cols,
                                static_cast<size_t>(rows.count * cols));
     read_floats(part, rows.from, out);
+    if (part.expected->plus_one && !checkpoint_.is_gguf()) {
+      for (float& weight : out) weight += 1;
+    }
     drop(part, rows.from, rows.count);
     if (!all_finite(out)) {
       return absl::InvalidArgumentError(absl::StrCat(checkpoint_.describe(part.expected->name),

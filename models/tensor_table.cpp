@@ -59,6 +59,7 @@ ExpectedTensor expect(const TensorRule& rule, const TensorIndex& index, const Mo
     tensor.stored_row += rule.first_row(config);
   }
   tensor.stored_col = rule.split == cols ? shard.rank * tensor.cols : 0;
+  tensor.plus_one = rule.plus_one;
   return tensor;
 }
 

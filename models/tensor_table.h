@@ -41,6 +41,7 @@ struct ExpectedTensor {
   int64_t cols = 1;        // 1 for vectors
   int64_t stored_row = 0;  // first row and column of the part in the stored tensor
   int64_t stored_col = 0;
+  bool plus_one = false;  // TensorRule::plus_one
 };
 
 // Shape of a slot, with the rows of all its tensors.

@@ -117,8 +117,12 @@ std::span<float>& vector_of(WeightViews& views, const WeightShape& shape) {
       return layer->gate_up_bias;
     case WeightSlot::down_bias:
       return layer->down_bias;
+    case WeightSlot::norm_behind_attention:
+      return layer->norm_behind_attention;
     case WeightSlot::ffn_norm:
       return layer->ffn_norm;
+    case WeightSlot::norm_behind_ffn:
+      return layer->norm_behind_ffn;
     default:
       break;
   }

@@ -17,20 +17,22 @@
 namespace tessera {
 
 struct LayerWeights {
-  std::span<float> attention_norm;      // [hidden]
-  StackedWeight qkv;                    // [query_width + 2 * kv_width, hidden]
-  std::span<float> qkv_bias;            // [query_width + 2 * kv_width] or empty
-  std::span<float> query_norm;          // [head_dim] or empty
-  std::span<float> key_norm;            // [head_dim] or empty
-  StackedWeight attention_out;          // [hidden, query_width]
-  std::span<float> attention_out_bias;  // [hidden] or empty
-  std::span<float> ffn_norm;            // [hidden]
-  StackedWeight router;                 // [experts, hidden], of a mixture of experts
+  std::span<float> attention_norm;         // [hidden]
+  StackedWeight qkv;                       // [query_width + 2 * kv_width, hidden]
+  std::span<float> qkv_bias;               // [query_width + 2 * kv_width] or empty
+  std::span<float> query_norm;             // [head_dim] or empty
+  std::span<float> key_norm;               // [head_dim] or empty
+  StackedWeight attention_out;             // [hidden, query_width]
+  std::span<float> attention_out_bias;     // [hidden] or empty
+  std::span<float> norm_behind_attention;  // [hidden] or empty
+  std::span<float> ffn_norm;               // [hidden]
+  StackedWeight router;                    // [experts, hidden], of a mixture of experts
   // One of each for a dense feed-forward block, else one for each expert of this rank.
   std::vector<StackedWeight> gate_up;  // [2 * ffn, hidden]: gate, then up
   std::span<float> gate_up_bias;       // [2 * ffn] or empty
   std::vector<StackedWeight> down;     // [hidden, ffn]
   std::span<float> down_bias;          // [hidden] or empty
+  std::span<float> norm_behind_ffn;    // [hidden] or empty
 };
 
 // Views into the one piece of memory that holds a model's weights. Not owned. One of the three

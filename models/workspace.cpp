@@ -75,6 +75,9 @@ Workspace::Views cut(const ModelConfig& config, const StepLimits& limits, int32_
   if (config.rope_scaling.query_growth > 0) {
     views.query_rope = cut_rope(config, limits, cutter);
   }
+  if (config.local_rope_theta > 0) {
+    views.local_rope = cut_rope(config, limits, cutter);
+  }
   cut_experts(config, tokens, cutter, views);
   views.linear_scratch =
       cutter.array<std::byte>(linear_scratch_bytes(config, tokens, max_logits_rows, backend));
@@ -93,6 +96,14 @@ Workspace::Views cut(const ModelConfig& config, const StepLimits& limits, int32_
   views.dense =
       cutter.array<std::byte>(max_dense_groups(limits) * config.kv_heads * widest.page_bytes);
   return views;
+}
+
+// Returns: a config with the RoPE of the windowed layers, which nothing scales.
+ModelConfig local_rope_config(const ModelConfig& config) {
+  ModelConfig local = config;
+  local.rope_theta = config.local_rope_theta;
+  local.rope_scaling = {};
+  return local;
 }
 
 void fill_rope_tables(const ModelConfig& config, bool grows, const Backend& backend,
@@ -132,6 +143,7 @@ absl::StatusOr<Workspace> Workspace::create(const ModelConfig& config, const Ste
   const Views& views = workspace.views_;
   fill_rope_tables(config, /*grows=*/false, backend, views.rope);
   fill_rope_tables(config, /*grows=*/true, backend, views.query_rope);
+  fill_rope_tables(local_rope_config(config), /*grows=*/false, backend, views.local_rope);
   return workspace;
 }
 

@@ -41,6 +41,7 @@ class Workspace {
     MatrixView<float> wanted;    // [max_logits_rows, hidden], rows of one logits() call
     RopeTables rope;
     RopeTables query_rope;  // of queries, if they grow with the position; else without data
+    RopeTables local_rope;  // of windowed layers with a base of their own; else without data
     // The next three: of a mixture of experts.
     MatrixView<float> router_logits;  // [tokens, experts]
     ExpertRows expert_rows;

@@ -38,6 +38,8 @@ struct NormFactors {
   int64_t width;
   float epsilon;
   float scale;
+  const float* added;  // row 0 of the rows that the norms are added to; null: none
+  int64_t added_stride;
 };
 
 template <WeightFormat kFormat>
@@ -53,8 +55,13 @@ rms_norm_kernel(MatrixView<const float> in, NormFactors by, ActivationRows out) 
   }
   const float sum = block_sum(squares, memory.squares);
   const float inverse = by.scale / sqrt(sum / static_cast<float>(by.width) + by.epsilon);
+  const float* added = by.added + block_x() * by.added_stride;
   put_columns<kFormat>(
-      out, own, [&](int64_t i) { return row[i] * inverse * by.weight[i - begin]; },
+      out, own,
+      [&](int64_t i) {
+        const float norm = row[i] * inverse * by.weight[i - begin];
+        return by.added == nullptr ? norm : added[i] + norm;
+      },
       memory.magnitudes);
 }
 
@@ -115,9 +122,15 @@ void embed(const EmbedArgs& args, Stream stream) {
 }
 
 void rms_norm(const RmsNormArgs& args, Stream stream) {
-  const NormFactors by{args.weight.data(), std::ssize(args.weight), args.epsilon, args.scale};
-  TESSERA_CHECK(args.rounded.format == WeightFormat::f32 || by.width == args.in.cols,
-                "rms_norm: norms of heads for a product");
+  const NormFactors by{args.weight.data(),
+                       std::ssize(args.weight),
+                       args.epsilon,
+                       args.scale,
+                       args.accumulate ? args.out.data : nullptr,
+                       args.out.stride};
+  TESSERA_CHECK(
+      args.rounded.format == WeightFormat::f32 || (by.width == args.in.cols && !args.accumulate),
+      "rms_norm: norms of heads for a product, or a sum of them");
   LaunchShape shape = row_per_block(args.in.rows);
   shape.grid_y = static_cast<int32_t>(args.in.cols / by.width);
   shape.shared_bytes = sizeof(RowMemory);

@@ -40,9 +40,10 @@ struct RmsNormArgs {
   MatrixView<const float> in;     // [tokens, n * width]
   std::span<const float> weight;  // [width]
   float epsilon = 1e-5f;
-  float scale = 1;           // of every element of `out`
+  float scale = 1;           // of every norm
+  bool accumulate = false;   // adds to `out`, which is not `in`: the residual add of a block's norm
   MatrixView<float> out;     // [tokens, n * width]; may alias `in`
-  RoundedRows rounded = {};  // in the place of `out`; n is 1 then
+  RoundedRows rounded = {};  // in the place of `out`, which nothing is added to; n is 1 then
 };
 
 // out = in * weight^T (+ bias) (+ out if `accumulate`). Batch-invariant: a batch row's result does

@@ -37,9 +37,13 @@ struct ConfigRules {
   // The object that has the fields of the language model, beside those of an image encoder. Null:
   // config.json itself.
   const char* text_config = nullptr;
-  bool attention_bias = false;  // knows the field attention_bias
-  bool mlp_bias = false;        // knows the field mlp_bias
-  bool partial_rotary = false;  // knows the field partial_rotary_factor
+  std::span<const char* const> text_types = {};  // model_type of that object; the first is written
+  bool attention_bias = false;                   // knows the field attention_bias
+  bool mlp_bias = false;                         // knows the field mlp_bias
+  bool partial_rotary = false;                   // knows the field partial_rotary_factor
+  bool local_rope = false;                       // windowed layers have a RoPE of their own
+  const char* activation = "hidden_act";         // the field's name
+  Activation default_activation = Activation::silu;  // GGUF files have no key for it
   // Reads the fields that this architecture alone has. Null: none.
   void (*read_own_fields)(JsonFields&, ModelConfig&) = nullptr;
 };
@@ -51,8 +55,10 @@ struct GgufRules {
   bool experts = false;            // the key expert_count is there
   bool multipliers = false;        // knows the keys of Granite's factors
   bool query_growth = false;       // knows the key attention.temperature_scale
-  // Each layer of that number, counted from 1, has no RoPE: files have no key for it. 0: none.
+  // Each layer of that number, counted from 1, has no RoPE, or no window. Files have no keys for
+  // these. 0: none.
   int32_t unrotated_every = 0;
+  int32_t unwindowed_every = 0;
 };
 
 // One line of the table of architectures: everything in which a decoder differs from the others.
@@ -66,6 +72,8 @@ struct Architecture {
   const char* prefix = "";  // of every tensor's name in a Hugging Face directory
   // Beginnings of the names of tensors that are not read, such as an image encoder's.
   std::span<const char* const> ignored = {};
+  // Sets the numbers that follow from those of config.json or a GGUF file. Null: none.
+  void (*derive)(ModelConfig&) = nullptr;
 };
 
 // Returns: the architectures that this engine supports.

@@ -36,6 +36,7 @@ inline constexpr Architecture kMinistral3{
                .default_rope_theta = 1e6f},
     .gguf = {.name = "mistral3", .interleaves_heads = true, .query_growth = true}};
 
+inline constexpr const char* kMistralTextTypes[] = {"mistral", "ministral3"};
 inline constexpr const char* kImageTensors[] = {"vision_tower.", "multi_modal_projector."};
 
 // The language model of Mistral Small 3.x, Ministral 3 and Devstral Small 2. Images are refused.
@@ -45,7 +46,8 @@ inline constexpr Architecture kMistral3{.name = "Mistral3ForConditionalGeneratio
                                         .tensors = kLlamaTensors,
                                         .config = {.default_kv_heads = 8,
                                                    .sliding_window = SlidingWindowRule::field,
-                                                   .text_config = "text_config"},
+                                                   .text_config = "text_config",
+                                                   .text_types = kMistralTextTypes},
                                         .gguf = {},
                                         .prefix = "language_model.",
                                         .ignored = kImageTensors};

@@ -4,6 +4,7 @@
 
 #include "kernels/check.h"
 #include "models/architectures/architecture.h"
+#include "models/architectures/gemma3.h"
 #include "models/architectures/granite.h"
 #include "models/architectures/llama.h"
 #include "models/architectures/mistral.h"
@@ -17,10 +18,13 @@ namespace tessera {
 namespace {
 
 constexpr Architecture kTable[] = {
-    architectures::kLlama,      architectures::kMistral,  architectures::kMinistral,
-    architectures::kMinistral3, architectures::kMistral3, architectures::kMixtral,
-    architectures::kQwen2,      architectures::kQwen3,    architectures::kQwen3Moe,
-    architectures::kPhi3,       architectures::kGranite,  architectures::kSmolLm3,
+    architectures::kLlama,     architectures::kMistral,
+    architectures::kMinistral, architectures::kMinistral3,
+    architectures::kMistral3,  architectures::kMixtral,
+    architectures::kQwen2,     architectures::kQwen3,
+    architectures::kQwen3Moe,  architectures::kPhi3,
+    architectures::kGranite,   architectures::kSmolLm3,
+    architectures::kGemma3,    architectures::kGemma3WithImages,
 };
 
 }  // namespace

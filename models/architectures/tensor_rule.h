@@ -20,12 +20,14 @@ enum class WeightSlot : uint8_t {
   key_norm,
   attention_out,
   attention_out_bias,
+  norm_behind_attention,
   ffn_norm,
   router,
   gate_up,
   gate_up_bias,
   down,
   down_bias,
+  norm_behind_ffn,
   final_norm,
   head
 };
@@ -51,6 +53,8 @@ struct TensorRule {
   // the part's first one. Null: the tensor is the part.
   int64_t (*stored_rows)(const ModelConfig&) = nullptr;
   int64_t (*first_row)(const ModelConfig&) = nullptr;
+  // The stored w of a norm that multiplies by 1 + w. GGUF files have the sum.
+  bool plus_one = false;
 };
 
 // Tensor tables are made of parts, one for each block of the decoder.

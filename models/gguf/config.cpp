@@ -139,7 +139,8 @@ class ConfigReader {
     config_.context = integer("context_length", kMaxContext);
     config_.norm_epsilon = fields_.number(key("attention.layer_norm_rms_epsilon").c_str(),
                                           kMinNormEpsilon, kMaxNormEpsilon);
-    if (architecture_.config.sliding_window == SlidingWindowRule::field) {
+    if (architecture_.config.sliding_window == SlidingWindowRule::field ||
+        architecture_.gguf.unwindowed_every > 0) {
       config_.sliding_window =
           fields_.integer_or(key("attention.sliding_window").c_str(), 0, 0, kMaxContext);
     } else if (fields_.has(key("attention.sliding_window").c_str())) {
@@ -175,17 +176,27 @@ class ConfigReader {
     return absl::OkStatus();
   }
 
-  // Files have no keys for biases and for layers without RoPE.
+  // Files have no keys for biases, the activation, and layers without RoPE or without a window.
   absl::Status read_options() {
+    config_.activation = architecture_.config.default_activation;
     config_.attention_bias = architecture_.config.attention_bias && has_tensor("attn_q.bias");
     config_.ffn_bias = architecture_.config.mlp_bias && has_tensor("ffn_gate.bias");
     if (architecture_.gguf.multipliers) read_multipliers();
-    if (architecture_.gguf.unrotated_every > 0) {
-      for (int32_t layer = 1; layer <= config_.layers; ++layer) {
-        config_.layer_kinds.push_back({.rotated = layer % architecture_.gguf.unrotated_every != 0});
-      }
+    read_layer_kinds();
+    TESSERA_RETURN_IF_ERROR(fields_.status());
+    if (architecture_.derive != nullptr) architecture_.derive(config_);
+    return absl::OkStatus();
+  }
+  void read_layer_kinds() {
+    const GgufRules& rules = architecture_.gguf;
+    if (rules.unrotated_every == 0 && rules.unwindowed_every == 0) return;
+    const auto is_one_of = [](int32_t layer, int32_t every) {
+      return every > 0 && layer % every == 0;
+    };
+    for (int32_t layer = 1; layer <= config_.layers; ++layer) {
+      config_.layer_kinds.push_back({.windowed = !is_one_of(layer, rules.unwindowed_every),
+                                     .rotated = !is_one_of(layer, rules.unrotated_every)});
     }
-    return fields_.status();
   }
   bool has_tensor(const char* rest) const {
     return model_.find_tensor(absl::StrCat("blk.0.", rest)) != nullptr;

@@ -27,6 +27,10 @@ class RopeReader {
 
   absl::Status run() {
     config_.rope_theta = fields_.number_or(key("freq_base").c_str(), 10000, 1, kMaxRopeTheta);
+    if (architecture_.config.local_rope) {
+      config_.local_rope_theta =
+          fields_.number_or(key("freq_base_swa").c_str(), 10000, 1, kMaxRopeTheta);
+    }
     TESSERA_RETURN_IF_ERROR(read_width());
     TESSERA_RETURN_IF_ERROR(read_kind());
     TESSERA_RETURN_IF_ERROR(read_scaling());
@@ -174,8 +178,8 @@ class RopeReader {
     read_f32(*tensor, 0, factors);
     for (const float factor : factors) {
       if (!(factor >= 1e-6f && factor <= static_cast<float>(kMaxRopeFactor))) {
-        return absl::InvalidArgumentError(absl::StrCat(
-            in_file(name), "holds ", factor, ", expected 1e-6 to ", kMaxRopeFactor));
+        return absl::InvalidArgumentError(
+            absl::StrCat(in_file(name), "holds ", factor, ", expected 1e-6 to ", kMaxRopeFactor));
       }
     }
     return factors;

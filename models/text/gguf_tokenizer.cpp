@@ -1,13 +1,16 @@
 #include "models/text/gguf_tokenizer.h"
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_replace.h"
 #include "models/gguf/token_type.h"
 #include "models/json_fields.h"
 #include "models/status_macros.h"
 #include "models/text/gguf_patterns.h"
 #include "models/text/piece_tokenizer.h"
+#include "models/text/sentencepiece_encoder.h"
 #include "models/text/sentencepiece_model.h"
 #include "models/text/tokenizer_config.h"
 #include "models/text/tokenizer_json.h"
@@ -170,13 +173,32 @@ class GgufTokenizerBuilder {
       piece.text = lists_.tokens[id].get<std::string>();
       piece.score = lists_.scores[id].get<float>();
       piece.type = static_cast<SentencePieceModel::Type>(type_of(id));
+      // The converter has undone the escape of spaces in these pieces.
+      if (piece.type == SentencePieceModel::Type::user_defined) {
+        absl::StrReplaceAll({{" ", std::string(kMetaspace)}}, &piece.text);
+      }
       bytes += piece.type == SentencePieceModel::Type::byte ? 1 : 0;
     }
     model.byte_fallback = bytes > 0;
+    TESSERA_RETURN_IF_ERROR(mark_unknown(model));
     if (const absl::Status checked = model.check(); !checked.ok()) return named(checked);
     absl::StatusOr<std::unique_ptr<Tokenizer>> made =
         make_sentencepiece_tokenizer(std::move(model), config);
     return made.ok() ? std::move(made) : named(made.status());
+  }
+
+  // Gemma's files give their unknown piece the type of a control token, and name it by a key.
+  absl::Status mark_unknown(SentencePieceModel& model) {
+    using Type = SentencePieceModel::Type;
+    constexpr char kKey[] = "tokenizer.ggml.unknown_token_id";
+    const auto is_unknown = [](const auto& piece) { return piece.type == Type::unknown; };
+    if (std::ranges::any_of(model.pieces, is_unknown) || !fields_.has(kKey)) {
+      return absl::OkStatus();
+    }
+    const int32_t id = fields_.integer(kKey, 0, std::ssize(model.pieces) - 1);
+    TESSERA_RETURN_IF_ERROR(fields_.status());
+    model.pieces[static_cast<size_t>(id)].type = Type::unknown;
+    return absl::OkStatus();
   }
 
   const GgufModel& model_;

@@ -49,6 +49,26 @@ TEST_P(RowsOfFamilies, EmbedAndRmsNormScaleTheirRows) {
   EXPECT_NEAR(normed[1], 0.5 * 2 * 4 / std::sqrt(12.5), 1e-6);
 }
 
+// The sum equals, bit for bit, the norm and then the addition. 19 columns end within a vector.
+TEST_P(RowsOfFamilies, RmsNormAddsToItsRows) {
+  constexpr size_t kWidth = 19;
+  std::vector<float> in, weight, stream;
+  for (size_t i = 0; i < 2 * kWidth; ++i) {
+    in.push_back(static_cast<float>(i % 7) - 2.5f);
+    stream.push_back(static_cast<float>(i) / 3);
+  }
+  for (size_t i = 0; i < kWidth; ++i) weight.push_back(1 + static_cast<float>(i) / 10);
+  std::vector<float> normed(in.size());
+  RmsNormArgs args{.in = expert_matrix(in, 2), .weight = weight, .out = expert_matrix(normed, 2)};
+  run(&Backend::rms_norm, args);
+  std::vector<float> expected = stream;
+  for (size_t i = 0; i < expected.size(); ++i) expected[i] += normed[i];
+  args.accumulate = true;
+  args.out = expert_matrix(stream, 2);
+  run(&Backend::rms_norm, args);
+  EXPECT_EQ(stream, expected);
+}
+
 TEST_P(RowsOfFamilies, GelusAreNearDoublePrecision) {
   std::vector<float> gate_up;
   for (float x = -9; x < 9; x += 0.037f) gate_up.push_back(x);

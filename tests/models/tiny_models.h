@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <random>
 #include <string>
@@ -55,6 +56,20 @@ inline void tiny_yarn(ModelConfig& c) {
   c.rope_scaling.factor = 4;
   c.rope_scaling.original_context = 128;
   c.rope_scaling.attention_factor = 1.125f;
+}
+
+// The windows of five layers of six are shorter than a prompt, and have a RoPE of their own.
+inline void tiny_gemma3(ModelConfig& c) {
+  c.layers = 6;
+  c.sliding_window = 24;
+  c.layer_kinds.assign(6, {.windowed = true});
+  c.layer_kinds.back().windowed = false;
+  c.rope_theta = 1e6f;
+  c.local_rope_theta = 10000;
+  c.activation = Activation::gelu_tanh;
+  c.multipliers.embedding = std::sqrt(static_cast<float>(c.hidden));
+  c.multipliers.attention = 0.25f;  // 1 / sqrt(head_dim)
+  c.tied_head = true;
 }
 
 inline void tiny_experts(ModelConfig& c) {
@@ -140,6 +155,11 @@ inline void add_tiny_further_families(TinyFamilies& to) {
   to.add("granite", "GraniteForCausalLM", [](ModelConfig& c) {
     c.multipliers = {.embedding = 12, .residual = 0.25f, .attention = 0.125f, .logits_divisor = 8};
   });
+  to.add("gemma3", "Gemma3ForCausalLM", [](ModelConfig& c) {
+    tiny_gemma3(c);
+    c.rope_scaling = {RopeScaling::Kind::linear, 8, 1, 4, 8192};
+  });
+  to.add("gemma3_text", "Gemma3ForConditionalGeneration", tiny_gemma3);
   to.add("smollm3", "SmolLM3ForCausalLM", [](ModelConfig& c) {
     c.layers = 4;
     c.head_dim = 16;

@@ -51,15 +51,17 @@ struct LaneRows {
   }
 
   static void rms_norm(const NormRow& row, float* out) {
-    const auto [in, weight, count, epsilon, scale] = row;
+    const auto [in, weight, count, epsilon, scale, accumulate] = row;
     const float mean = sum_of_squares(in, count) / static_cast<float>(count);
     const V inverse = V::all(scale / __builtin_sqrtf(mean + epsilon));
     int64_t i = 0;
     for (; i + kLanes <= count; i += kLanes) {
-      (V::load(in + i) * inverse * V::load(weight + i)).store(out + i);
+      const V norm = V::load(in + i) * inverse * V::load(weight + i);
+      (accumulate ? V::load(out + i) + norm : norm).store(out + i);
     }
     const int64_t left = count - i;
-    store_first(load_first(in + i, left) * inverse * load_first(weight + i, left), out + i, left);
+    const V norm = load_first(in + i, left) * inverse * load_first(weight + i, left);
+    store_first(accumulate ? load_first(out + i, left) + norm : norm, out + i, left);
   }
 
   static void rope(float* head, const float* cos, const float* sin, int64_t half) {

@@ -30,14 +30,16 @@ void rms_norm_rows(const RowOps& ops, const RmsNormArgs& args, Stream stream) {
   const auto width = static_cast<int64_t>(args.weight.size());
   TESSERA_CHECK(width > 0 && cols % width == 0, "rms_norm: weight's length");
   check_not_rounded(args.rounded);
+  TESSERA_CHECK(!args.accumulate || args.in.data != args.out.data, "rms_norm: adds to its input");
   ThreadPool::of(stream).parallel_for(
       args.in.rows, rows_per_range(cols), [&](int64_t begin, int64_t end, int) {
         for (int64_t row = begin; row < end; ++row) {
           const float* in = args.in.row(row).data();
           float* out = args.out.row(row).data();
           for (int64_t first = 0; first < cols; first += width) {
-            ops.rms_norm({in + first, args.weight.data(), width, args.epsilon, args.scale},
-                         out + first);
+            ops.rms_norm(
+                {in + first, args.weight.data(), width, args.epsilon, args.scale, args.accumulate},
+                out + first);
           }
         }
       });

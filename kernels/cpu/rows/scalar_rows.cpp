@@ -14,7 +14,7 @@ void rms_norm_row(const NormRow& row, float* out) {
   const float inverse =
       static_cast<float>(double{row.scale} / std::sqrt(mean + double{row.epsilon}));
   for (int64_t i = 0; i < row.count; ++i) {
-    out[i] = row.in[i] * inverse * row.weight[i];
+    out[i] = row.in[i] * inverse * row.weight[i] + (row.accumulate ? out[i] : 0);
   }
 }
 

@@ -91,7 +91,7 @@ inline GgufBytes gguf_metadata(const ModelConfig& config, const std::string& nam
   if (config.rope_scaling.query_growth > 0) {
     bytes.f32(name + ".attention.temperature_scale", config.rope_scaling.query_growth);
   }
-  if (config.multipliers.attention > 0) {
+  if (architecture_of(config).gguf.multipliers) {
     bytes.f32(name + ".embedding_scale", config.multipliers.embedding);
     bytes.f32(name + ".residual_scale", config.multipliers.residual);
     bytes.f32(name + ".attention.scale", config.multipliers.attention);
@@ -106,6 +106,20 @@ inline std::string old_expert_name(std::string stacked, const std::string& name)
   const size_t number = name.find(".experts.") + std::string(".experts.").size();
   const std::string expert = name.substr(number, name.find('.', number) - number);
   return stacked.replace(stacked.find("_exps."), std::string("_exps.").size(), "." + expert + ".");
+}
+
+// Norms of f32 as the file has them: 1 + w, if the architecture multiplies by that.
+inline std::string stored_norm(const std::string& own, std::string bytes,
+                               const Architecture& architecture) {
+  const bool norm = own.find("norm.weight") != std::string::npos;
+  if (!norm || architecture.name != std::string("Gemma3ForCausalLM")) return bytes;
+  for (size_t at = 0; at < bytes.size(); at += sizeof(float)) {
+    float weight = 0;
+    std::memcpy(&weight, bytes.data() + at, sizeof(float));
+    weight += 1;
+    std::memcpy(bytes.data() + at, &weight, sizeof(float));
+  }
+  return bytes;
 }
 
 enum class GgufExperts : uint8_t { stacked, one_by_one };
@@ -128,8 +142,9 @@ inline void add_tensors(const ModelConfig& config, const std::filesystem::path& 
       stack.bytes.insert(stack.bytes.end(), tensor.bytes.begin(), tensor.bytes.end());
       continue;
     }
-    const std::string stored(reinterpret_cast<const char*>(tensor.bytes.data()),
-                             tensor.bytes.size());
+    const std::string stored =
+        stored_norm(own, {reinterpret_cast<const char*>(tensor.bytes.data()), tensor.bytes.size()},
+                    architecture);
     const bool paired =
         architecture.gguf.interleaves_heads &&
         (name.find("q_proj") != std::string::npos || name.find("k_proj") != std::string::npos);

@@ -97,9 +97,11 @@ TEST(GgufModels, OfExpertsHaveTheLogitsOfTheSameWeightsInSafetensors) {
 
 // Returns: true for a model with an option that GGUF files have no key for.
 bool is_beyond_gguf(const ModelConfig& config) {
-  return config.experts > 0 || config.activation != Activation::silu ||
+  const Architecture& architecture = architecture_of(config);
+  return config.experts > 0 || config.activation != architecture.config.default_activation ||
          config.rope_scaling.kind == RopeScaling::Kind::dynamic ||
-         (config.sliding_window > 0 && !config.layer_kinds.empty());
+         (config.sliding_window > 0 && !config.layer_kinds.empty() &&
+          architecture.gguf.unwindowed_every == 0);
 }
 
 TEST(GgufModels, OfEachFamilyHaveTheLogitsOfTheSameWeightsInSafetensors) {
@@ -118,8 +120,8 @@ TEST(GgufModels, OfEachFamilyHaveTheLogitsOfTheSameWeightsInSafetensors) {
     EXPECT_EQ(ModelRunner(files.gguf(), {}).sequence(tokens, 50),
               ModelRunner(files.hf(), {}).sequence(tokens, 50));
   }
-  EXPECT_THAT(families, testing::UnorderedElementsAre("llama", "granite", "mistral3", "phi3",
-                                                      "qwen3", "smollm3"));
+  EXPECT_THAT(families, testing::UnorderedElementsAre("gemma3", "granite", "llama", "mistral3",
+                                                      "phi3", "qwen3", "smollm3"));
 }
 
 TEST(GgufModels, GiveTheConfigurationOfTheirMetadata) {
@@ -172,9 +174,10 @@ class GgufConfigTest : public testing::Test {
 
 TEST_F(GgufConfigTest, RefusesByNameWhatItLacks) {
   ASSERT_TRUE(read(metadata()).ok());
-  expect_refused(metadata("mamba"),
-                 "the architecture \"mamba\" is not supported; supported are granite, llama, "
-                 "mistral3, phi3, qwen2, qwen3, qwen3moe, smollm3");
+  expect_refused(
+      metadata("mamba"),
+      "the architecture \"mamba\" is not supported; supported are gemma3, granite, llama, "
+      "mistral3, phi3, qwen2, qwen3, qwen3moe, smollm3");
   expect_refused(GgufBytes(), "general.architecture: is missing");
   expect_refused(metadata("qwen2").u32("qwen2.expert_count", 8), "qwen2.expert_count");
   expect_refused(metadata().u32("llama.expert_count", 8), "llama.expert_used_count: is missing");

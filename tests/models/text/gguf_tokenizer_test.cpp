@@ -91,6 +91,27 @@ TEST_F(GgufTokenizerTest, EveryPreSplitsTextLikeItsTokenizerJson) {
   }
 }
 
+// As in Gemma's files: no piece has the type of an unknown one, and pieces of spaces are spelt with
+// spaces.
+TEST_F(GgufTokenizerTest, PiecesOfTheUserMatchSpacesAndAKeyNamesTheUnknownPiece) {
+  GgufBytes bytes;
+  bytes.text("general.architecture", "gemma3").text("tokenizer.ggml.model", "llama");
+  bytes.texts("tokenizer.ggml.tokens", {"<unk>", "a", "\xE2\x96\x81",
+                                        "\xE2\x96\x81"
+                                        "a",
+                                        "  "});
+  bytes.numbers<int32_t>("tokenizer.ggml.token_type", 5, {3, 1, 1, 1, 4});
+  bytes.numbers<float>("tokenizer.ggml.scores", 6, {0, -1, -2, -3, -1000});
+  bytes.flag("tokenizer.ggml.add_space_prefix", false).flag("tokenizer.ggml.add_bos_token", false);
+  EXPECT_FALSE(load(bytes).ok());
+  bytes.u32("tokenizer.ggml.unknown_token_id", 0);
+  const auto tokenizer = load(bytes);
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  EXPECT_THAT(encode(**tokenizer, "a  a a"), testing::ElementsAre(1, 4, 1, 3));
+  EXPECT_EQ(decode(**tokenizer, {1, 4, 1, 3}), "a  a a");
+  EXPECT_THAT(encode(**tokenizer, "x"), testing::ElementsAre(0));
+}
+
 TEST_F(GgufTokenizerTest, ScoresMergeLikeSentencepiece) {
   const json& vocabulary = golden()["scored"];
   const auto tokenizer = load(scored());
