@@ -142,9 +142,9 @@ void CompiledGrammars::shrink() {
 
 void CompiledGrammars::shrink_to(int64_t bytes) {
   while (kept_bytes_ > bytes) {
-    drop_last(std::max_element(
-        clients_.begin(), clients_.end(),
-        [](const auto& a, const auto& b) { return a.second.bytes < b.second.bytes; }));
+    drop_last(std::max_element(clients_.begin(), clients_.end(), [](const auto& a, const auto& b) {
+      return a.second.bytes < b.second.bytes;
+    }));
   }
 }
 

@@ -42,7 +42,7 @@ class CompiledGrammars {
   // Drops half of the grammars that are kept, by bytes, and all of them if they are few.
   void shrink();
 
-  int64_t bytes() const;                            // kept or in use
+  int64_t bytes() const;  // kept or in use
   int64_t kept_bytes() const { return kept_bytes_; }
 
  private:

@@ -31,7 +31,8 @@ TEST(UniqueId, IsDifferentOnEveryThread) {
   std::vector<std::vector<uint64_t>> numbers(4);
   std::vector<std::thread> threads;
   for (std::vector<uint64_t>& mine : numbers) {
-    threads.emplace_back([&mine] { std::generate_n(std::back_inserter(mine), 1000, unique_number); });
+    threads.emplace_back(
+        [&mine] { std::generate_n(std::back_inserter(mine), 1000, unique_number); });
   }
   std::set<uint64_t> all;
   for (std::size_t i = 0; i < threads.size(); ++i) {

@@ -42,6 +42,19 @@ def patterns(number, count):
     return {"type": "object", "properties": each, "required": list(each)}
 
 
+@contextlib.contextmanager
+def serving_within(room):
+    """A server that takes requests until its memory has grown by so many bytes."""
+    with serve() as server:
+        limit = server.resident() + room
+    with serve("--max-memory", f"{limit // MIB}MiB") as server:
+        yield server
+
+
+def serves(server):
+    return server.ask("POST", "/v1/completions", {"prompt": "a", "max_tokens": 1})[0] == 200
+
+
 class Grammars(unittest.TestCase):
     def test_long_specs_take_no_memory_when_they_are_compiled(self):
         with serve() as server:
@@ -52,13 +65,10 @@ class Grammars(unittest.TestCase):
             self.assertLess(server.resident() - before, of(30, 100) * MIB * SLOWER)
 
     def test_grammars_that_fill_the_memory_make_room_again(self):
-        with serve() as server:
-            room = server.resident() + 24 * MIB
-        with serve("--max-memory", f"{room // MIB}MiB") as server:
-            for number in range(of(300, 2000)):
-                server.ask("POST", "/v1/completions", bound(patterns(number, 4)))
-            eventually(lambda: server.ask("POST", "/v1/completions", {"prompt": "a", "max_tokens": 1})[0] == 200,
-                       "requests are taken again", 10 * SLOWER)
+        with serving_within(16 * MIB) as server:
+            for number in range(of(250, 1000)):
+                server.ask("POST", "/v1/completions", bound(patterns(number, 1)))
+            eventually(lambda: serves(server), "requests are taken again", 10 * SLOWER)
 
     def test_a_small_schema_waits_for_no_other_tenant(self):
         with serving_tenants() as server, concurrent.futures.ThreadPoolExecutor(64) as threads:
@@ -100,6 +110,13 @@ class Conversations(unittest.TestCase):
                 status, answer, computed = self.ask(server, {"input": "and?", "previous_response_id": stored} | more)
                 self.assertEqual(status, 200 if more else 400, answer)
                 self.assertLess(computed, 0.5 * SLOWER * of(1, 5), more)
+
+    def test_conversations_that_fill_the_memory_make_room_again(self):
+        with serving_within(24 * MIB) as server:
+            turns = self.turns(4000, 250)
+            for _ in range(of(45, 100)):
+                self.ask(server, {"input": turns, "truncation": "auto"})
+            eventually(lambda: serves(server), "requests are taken again", 10 * SLOWER)
 
     def test_turns_behind_long_instructions_cost_little(self):
         with serve() as server:
