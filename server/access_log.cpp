@@ -5,11 +5,11 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
-#include <random>
 
 #include "server/log.h"
 #include "server/request_limits.h"
 #include "server/spans.h"
+#include "server/unique_id.h"
 
 namespace tessera {
 namespace {
@@ -54,8 +54,7 @@ std::string request_id_of(std::string_view given) {
   if (usable) {
     return std::string(given);
   }
-  thread_local std::mt19937_64 generator{std::random_device{}()};
-  return fmt::format("{:016x}{:016x}", generator(), generator());
+  return fmt::format("{:016x}{:016x}", unique_number(), unique_number());
 }
 
 std::string traceparent_of(std::string_view given) {

@@ -35,7 +35,7 @@ std::chrono::duration<double> RateMeter::Bucket::until(double needed, double per
   return std::chrono::duration<double>(std::max(0.0, (needed - level) / per_minute * 60));
 }
 
-absl::Status RateMeter::admit(const TenantLimits& limits, int64_t prompt_tokens, Time now) {
+absl::Status RateMeter::admit(const TenantLimits& limits, Time now) {
   const std::lock_guard lock(mutex_);
   const auto requests = static_cast<double>(limits.requests_per_minute);
   const auto tokens = static_cast<double>(limits.tokens_per_minute);
@@ -49,14 +49,13 @@ absl::Status RateMeter::admit(const TenantLimits& limits, int64_t prompt_tokens,
     return refusal("tokens", limits.tokens_per_minute, tokens_.until(1, tokens));
   }
   requests_.level -= 1;
-  tokens_.level -= static_cast<double>(prompt_tokens);
   return absl::OkStatus();
 }
 
-void RateMeter::refund(int64_t prompt_tokens) {
+void RateMeter::refund(int64_t requests, int64_t tokens) {
   const std::lock_guard lock(mutex_);
-  requests_.level += 1;
-  tokens_.level += static_cast<double>(prompt_tokens);
+  requests_.level += static_cast<double>(requests);
+  tokens_.level += static_cast<double>(tokens);
 }
 
 void RateMeter::charge(int64_t tokens) {

@@ -27,17 +27,17 @@ struct TenantLimits {
 };
 
 // Rates of one tenant, as token buckets. A bucket holds the allowance of ten seconds, and one
-// request at least. Answers are charged when they end, so the bucket of tokens may be overdrawn.
-// The next request then waits until it is not. Thread-safe.
+// request at least. Prompts are charged when they are tokenized and answers when they end, so the
+// bucket of tokens may be overdrawn. The next request then waits until it is not. Thread-safe.
 class RateMeter {
  public:
   using Time = std::chrono::steady_clock::time_point;
 
-  // Counts a request.
+  // Counts a request, before its work begins.
   // Errors: ResourceExhausted with the time of a retry, and nothing is counted.
-  absl::Status admit(const TenantLimits& limits, int64_t prompt_tokens, Time now);
-  void refund(int64_t prompt_tokens);  // of a request that was refused after admit()
-  void charge(int64_t tokens);         // of an answer
+  absl::Status admit(const TenantLimits& limits, Time now);
+  void charge(int64_t tokens);                    // of its prompt, and of an answer
+  void refund(int64_t requests, int64_t tokens);  // that were counted for nothing
 
  private:
   struct Bucket {

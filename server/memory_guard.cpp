@@ -67,8 +67,25 @@ absl::Status MemoryGuard::check() const {
                           kRetry);
 }
 
+void MemoryGuard::add(HeldMemory part) {
+  const std::lock_guard lock(mutex_);
+  parts_.push_back(std::move(part));
+}
+
+std::vector<HeldMemory> MemoryGuard::parts() const {
+  const std::lock_guard lock(mutex_);
+  return parts_;
+}
+
 void MemoryGuard::look() {
   resident_ = anonymous_memory();
+  if (limit_ > 0 && (resident_ > limit_ || above_)) {
+    for (const HeldMemory& part : parts()) {
+      if (part.shrink != nullptr) {
+        part.shrink();
+      }
+    }
+  }
   const bool near =
       limit_ > 0 && static_cast<double>(resident_) >= kResume * static_cast<double>(limit_);
   if ((near || idle_()) && mallinfo2().fordblks >= kWorthTrimming && malloc_trim(0) == 1) {

@@ -5,15 +5,25 @@
 #include <cstdint>
 #include <functional>
 #include <mutex>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "absl/status/status.h"
 
 namespace tessera {
 
+// A part of the memory that requests leave behind, such as a cache.
+struct HeldMemory {
+  std::string name;                // of the metric's label
+  std::function<int64_t()> bytes;  // any thread
+  std::function<void()> shrink;    // gives about half of it back; null: it cannot
+};
+
 // Watches the anonymous memory of the process: weights, KV cache and heap, but no mapped files.
-// Refuses requests while it is above a limit. Gives free heap back to the system (malloc_trim)
-// while the server is idle or near the limit. Thread-safe.
+// Refuses requests while it is above a limit, and shrinks the parts that requests left behind until
+// it is not: a client that fills them has the others refused for a moment only. Gives free heap
+// back to the system (malloc_trim) while the server is idle or near the limit. Thread-safe.
 class MemoryGuard {
  public:
   // limit: in bytes; 0: none. idle: tells whether no request is open; called on the guard's thread.
@@ -21,6 +31,10 @@ class MemoryGuard {
   ~MemoryGuard();
   MemoryGuard(const MemoryGuard&) = delete;
   MemoryGuard& operator=(const MemoryGuard&) = delete;
+
+  // Any thread. The functions of `part` are called until this ends.
+  void add(HeldMemory part);
+  std::vector<HeldMemory> parts() const;
 
   // Errors: ResourceExhausted with the time of a retry, while memory is above the limit.
   absl::Status check() const;
@@ -40,7 +54,8 @@ class MemoryGuard {
   std::atomic<int64_t> resident_ = 0;
   std::atomic<int64_t> trims_ = 0;
   std::atomic<bool> above_ = false;
-  std::mutex mutex_;
+  mutable std::mutex mutex_;  // guards the parts and stopping_
+  std::vector<HeldMemory> parts_;
   std::condition_variable stop_;
   bool stopping_ = false;
   std::thread thread_;

@@ -319,8 +319,8 @@ void Metrics::tenant_refused(const std::string& tenant) {
   }
 }
 
-std::string Metrics::expose(const EngineStats& stats, const EngineOptions& options,
-                            int64_t memory) const {
+std::string Metrics::expose(const EngineStats& stats, const EngineOptions& options, int64_t memory,
+                            std::span<const MemoryPart> parts) const {
   Snapshot snapshot(families_->common);
   snapshot.gauge("vllm:num_requests_running", "Requests in the running batch", stats.running);
   snapshot.gauge("vllm:num_requests_waiting", "Requests that wait for their turn", stats.waiting);
@@ -330,6 +330,10 @@ std::string Metrics::expose(const EngineStats& stats, const EngineOptions& optio
   snapshot.counter("vllm:generation_tokens_total", "Tokens generated", stats.generated_tokens);
   snapshot.gauge("tessera:memory_bytes", "Anonymous memory of the process",
                  static_cast<double>(memory));
+  for (const auto& [name, bytes] : parts) {
+    snapshot.gauge("tessera:request_memory_bytes", "Memory that requests take, by part",
+                   static_cast<double>(bytes), {{"part", name}});
+  }
   snapshot.counter("tessera:steps_total", "Forward passes", stats.steps);
   snapshot.gauge("tessera:build_info", "The server's version, as labels", 1,
                  {{"version", TESSERA_VERSION}, {"commit", std::string(commit())}});

@@ -5,7 +5,9 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
+#include <utility>
 
 #include "engine/engine.h"
 
@@ -37,9 +39,13 @@ class Metrics {
   void tenant_refused(const std::string& tenant);
   static constexpr std::size_t kTenantLabels = 100;
 
+  // A part of the memory that requests take, and its bytes now.
+  using MemoryPart = std::pair<std::string, int64_t>;
+
   // Returns: Prometheus text exposition, format 0.0.4. `stats` and `options` are those of the
   // engine now. memory: anonymous memory of the process, in bytes.
-  std::string expose(const EngineStats& stats, const EngineOptions& options, int64_t memory) const;
+  std::string expose(const EngineStats& stats, const EngineOptions& options, int64_t memory,
+                     std::span<const MemoryPart> parts = {}) const;
 
  private:
   struct Families;

@@ -10,6 +10,9 @@ namespace {
 // gRPC's part of --request-memory: one of so many.
 constexpr std::size_t kGrpcShare = 4;
 
+// The part of grammars.
+constexpr std::size_t kGrammarShare = 8;
+
 // Memory of a body that is parsed and answered, at most, for each of its bytes. Measured: a list of
 // one-digit numbers, as ids of a prompt and of stop_token_ids, and texts for /tokenize and
 // /detokenize. A text of words takes most, 42.
@@ -22,10 +25,12 @@ constexpr std::size_t kConnectionBytes = 32 << 10;
 
 RequestMemory request_memory_of(const Settings& settings, std::size_t http_connections) {
   const std::size_t messages = settings.request_memory / kGrpcShare;
+  const std::size_t grammars = settings.request_memory / kGrammarShare;
   const std::size_t longest =
       std::max(settings.http.body_bytes, static_cast<std::size_t>(settings.grpc.max_message_bytes));
   // One of the threads is for short requests.
-  return {.bodies = settings.request_memory - messages,
+  return {.bodies = settings.request_memory - messages - grammars,
+          .grammars = grammars,
           .messages = messages,
           .parsing = (settings.work.threads - 1) * longest * kParsedBytes,
           .connections = http_connections *

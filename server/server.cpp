@@ -131,6 +131,7 @@ class WholeServer final : public Server {
     parts.queue_timeout = settings_.queue_timeout;
     parts.memory_limit = settings_.max_memory > 0 ? settings_.max_memory : memory_limit_of_group();
     parts.budget = &budget_;
+    parts.grammar_memory = request_memory_of(settings_, 0).grammars;
     parts.max_answer_bytes = settings_.max_answer;
     parts.pooling = settings_.pooling;
     parts.engine_load = {&pool_.loops(), pool_.threads()};
@@ -158,12 +159,13 @@ class WholeServer final : public Server {
     constexpr double kMib = 1 << 20;
     const RequestMemory memory = request_memory_of(settings_, http_connections);
     spdlog::info(
-        "memory of requests, at most: {:.0f} MiB of bodies and answers, {:.0f} MiB of gRPC's "
-        "messages, {:.0f} MiB while {} threads parse, {:.0f} MiB of {} HTTP connections, "
+        "memory of requests, at most: {:.0f} MiB of bodies and answers, {:.0f} MiB of grammars, "
+        "{:.0f} MiB of gRPC's messages, {:.0f} MiB while {} threads parse, {:.0f} MiB of {} HTTP "
+        "connections, "
         "{:.0f} MiB of stored responses",
-        static_cast<double>(memory.bodies) / kMib, static_cast<double>(memory.messages) / kMib,
-        static_cast<double>(memory.parsing) / kMib, settings_.work.threads,
-        static_cast<double>(memory.connections) / kMib, http_connections,
+        static_cast<double>(memory.bodies) / kMib, static_cast<double>(memory.grammars) / kMib,
+        static_cast<double>(memory.messages) / kMib, static_cast<double>(memory.parsing) / kMib,
+        settings_.work.threads, static_cast<double>(memory.connections) / kMib, http_connections,
         static_cast<double>(memory.responses) / kMib);
   }
 

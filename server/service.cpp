@@ -5,18 +5,20 @@
 #include <algorithm>
 #include <chrono>
 #include <limits>
-#include <random>
 #include <utility>
 
+#include "engine/retry_after.h"
 #include "kernels/check.h"
 #include "models/status_macros.h"
 #include "server/access_log.h"
 #include "server/answer_bytes.h"
+#include "server/caller_limits.h"
 #include "server/measured_sink.h"
 #include "server/memory_guard.h"
 #include "server/metrics.h"
 #include "server/openai/error.h"
 #include "server/token_lists.h"
+#include "server/unique_id.h"
 
 namespace tessera {
 
@@ -28,35 +30,6 @@ using Clock = std::chrono::steady_clock;
 std::shared_ptr<const Caller> anyone() {
   static const auto caller = std::make_shared<const Caller>();
   return caller;
-}
-
-absl::Status check_limits(const GenerateRequest& request, const TenantLimits& limits) {
-  if (request.priority < limits.priority_min || request.priority > limits.priority_max) {
-    return invalid_field("priority",
-                         fmt::format("priority is {}, this key may use {} to {}", request.priority,
-                                     limits.priority_min, limits.priority_max));
-  }
-  if (request.cache.pin && request.cache.ttl > limits.pin_ttl) {
-    return invalid_field("cache.ttl",
-                         fmt::format("cache.ttl is {} s, this server keeps pins for "
-                                     "at most {} s",
-                                     request.cache.ttl.count(), limits.pin_ttl.count()));
-  }
-  return absl::OkStatus();
-}
-
-TenantOfRequest tenant_of(const Caller& caller, int64_t token_capacity) {
-  const TenantLimits& limits = caller.tenant;
-  const auto part = static_cast<int64_t>(limits.pin_part * static_cast<double>(token_capacity));
-  return {.id = caller.tenant_id,
-          .share = limits.share,
-          .pin_tokens = limits.pin_tokens.value_or(part)};
-}
-
-// Seed for requests without one.
-uint64_t draw_seed() {
-  thread_local std::mt19937_64 generator{std::random_device{}()};
-  return generator();
 }
 
 absl::Status check_room(const GenerateRequest& request, int64_t prompt_tokens, int64_t context) {
@@ -85,6 +58,17 @@ bool ends_in_thought(const std::vector<TextSegment>& segments) {
 // A normalizer may shorten a text to this share before it becomes tokens.
 constexpr std::size_t kNormalizedShare = 4;
 
+// One of so many tokens of a text that is only converted counts in a tenant's rate of tokens.
+constexpr int64_t kTextPart = 10;
+
+// Returns: the status with a field's name before its message.
+absl::Status named(const std::string& field, const absl::Status& status) {
+  const absl::Status made(status.code(),
+                          fmt::format("{}: {}", field, std::string(status.message())));
+  const auto wait = retry_after_of(status);
+  return with_param(wait ? with_retry_after(made, *wait) : made, field);
+}
+
 }  // namespace
 
 struct Service::State {
@@ -106,12 +90,20 @@ Service::Service(Parts parts) : state_(std::make_unique<State>()) {
     state_->variables.eos_token = tokenizer.token_bytes(*id, true);
   }
   state_->text_room.emplace(tokenizer, parts.max_answer_bytes, parts.budget);
-  state_->grammars = std::make_unique<GrammarStore>(std::move(parts.grammar_compiler),
-                                                    GrammarLimits{.engine = parts.engine_load});
+  state_->grammars = std::make_unique<GrammarStore>(
+      std::move(parts.grammar_compiler), grammar_limits(parts.grammar_memory, parts.engine_load));
   state_->parts = std::move(parts);
   state_->token_capacity = state_->parts.engine->stats().token_capacity;
   state_->memory = std::make_unique<MemoryGuard>(
       state_->parts.memory_limit, [&engine = *state_->parts.engine] { return engine.idle(); });
+  watch_memory({.name = "grammars",
+                .bytes = [&store = *state_->grammars] { return store.bytes(); },
+                .shrink = [&store = *state_->grammars] { store.shrink(); }});
+  if (const ByteBudget* budget = state_->parts.budget) {
+    watch_memory({.name = "bodies_and_answers",
+                  .bytes = [budget] { return static_cast<int64_t>(budget->used()); },
+                  .shrink = nullptr});
+  }
 }
 
 // Destroys the engine first, because its thread reports to the metrics until it is joined.
@@ -121,79 +113,112 @@ Service::~Service() {
   state_->parts.engine.reset();
 }
 
-void Service::compile(const GrammarSpec& spec, GrammarStore::Done done) {
-  state_->grammars->get(spec, [this, field = spec.field, done = std::move(done)](
-                                  absl::StatusOr<GrammarStore::Grammar> result) {
-    if (!result.ok()) {
-      result = refuse(with_param(
-          absl::Status(result.status().code(),
-                       fmt::format("{}: {}", field, std::string(result.status().message()))),
-          field));
+absl::Status Service::admit(const Caller& caller) {
+  if (const absl::Status memory = state_->memory->check(); !memory.ok()) {
+    return refuse(memory);
+  }
+  return count_request(caller);
+}
+
+// Errors: ResourceExhausted if a rate of the caller's tenant is used up.
+absl::Status Service::count_request(const Caller& caller) {
+  const absl::Status rate = caller.meter->admit(caller.tenant, Clock::now());
+  if (rate.ok()) {
+    return rate;
+  }
+  state_->parts.metrics->tenant_refused(caller.tenant.name);
+  return refuse(rate);
+}
+
+void Service::charge_text(const Caller& caller, std::size_t tokens) const {
+  caller.meter->charge(static_cast<int64_t>(tokens) / kTextPart);
+}
+
+// Errors that need no work to be found.
+absl::Status Service::precheck(const GenerateRequest& request) {
+  for (const absl::Status& status :
+       {check_limits(request, request.caller->tenant), state_->memory->check()}) {
+    if (!status.ok()) {
+      return refuse(status);
     }
-    done(std::move(result));
-  });
+  }
+  return absl::OkStatus();
+}
+
+void Service::compile(GenerateRequest& request, GrammarStore::Done done) {
+  request.caller = request.caller ? request.caller : anyone();
+  if (const absl::Status status = precheck(request); !status.ok()) {
+    return done(status);
+  }
+  const Caller& caller = *request.caller;
+  const GrammarClient client{.name = caller.turn_name(), .tenant = !caller.tenant.name.empty()};
+  const GrammarSpec& spec = *request.grammar;
+  state_->grammars->get(client, spec,
+                        [this, field = spec.field,
+                         done = std::move(done)](absl::StatusOr<GrammarStore::Grammar> result) {
+                          if (!result.ok()) {
+                            result = refuse(named(field, result.status()));
+                          }
+                          done(std::move(result));
+                        });
 }
 
 absl::StatusOr<Accepted> Service::generate(GenerateRequest request,
                                            std::vector<std::shared_ptr<EventSink>> sinks) {
   const Clock::time_point received = Clock::now();
+  request.caller = request.caller ? request.caller : anyone();
+  TESSERA_RETURN_IF_ERROR(precheck(request));
+  const std::shared_ptr<const Caller> caller = request.caller;
+  if (!request.admitted) {
+    TESSERA_RETURN_IF_ERROR(count_request(*caller));
+  }
+  TESSERA_ASSIGN_OR_RETURN(Encoded encoded,
+                           encode(request.prompt, request.prompt_options, max_prompt_bytes()));
+  truncate(request, encoded.ids);
+  const auto tokens = static_cast<int64_t>(encoded.ids.size());
+  caller->meter->charge(tokens);
+  absl::StatusOr<Accepted> accepted =
+      submit(std::move(request), std::move(encoded), std::move(sinks), received);
+  if (!accepted.ok()) {
+    // The text was converted all the same. A request for which there is no room counts no more.
+    const bool busy =
+        absl::IsResourceExhausted(accepted.status()) || absl::IsUnavailable(accepted.status());
+    caller->meter->refund(busy ? 1 : 0, tokens - tokens / kTextPart);
+    return refuse(accepted.status());
+  }
+  return accepted;
+}
+
+absl::StatusOr<Accepted> Service::submit(GenerateRequest request, Encoded encoded,
+                                         std::vector<std::shared_ptr<EventSink>> sinks,
+                                         Clock::time_point received) {
   const int64_t context = state_->parts.engine->options().context;
   Accepted accepted;
-  TESSERA_ASSIGN_OR_RETURN(Encoded encoded,
-                           encode(request.prompt, request.prompt_options,
-                                  static_cast<std::size_t>(context) *
-                                      state_->text_room->longest_token() * kNormalizedShare));
   accepted.prompt = std::move(encoded.ids);
-  truncate(request, accepted.prompt);
   accepted.open_thought = encoded.open_thought;
   const auto prompt_tokens = static_cast<int64_t>(accepted.prompt.size());
-  if (const absl::Status status = check_room(request, prompt_tokens, context); !status.ok()) {
-    return refuse(status);
-  }
-
-  const std::shared_ptr<const Caller> caller = request.caller ? request.caller : anyone();
-  for (const absl::Status& status :
-       {check_limits(request, caller->tenant), state_->memory->check()}) {
-    if (!status.ok()) {
-      return refuse(status);
-    }
-  }
-  request.caller = caller;
-  absl::StatusOr<EngineRequest> made = engine_request(request, accepted.prompt);
-  if (!made.ok()) {
-    return refuse(made.status());
-  }
-  EngineRequest submitted = *std::move(made);
-  absl::StatusOr<ByteBudget::Share> room =
-      take_room(request, sinks.size(), prompt_tokens,
-                std::min<int64_t>(submitted.max_tokens, context - prompt_tokens));
-  if (!room.ok()) {
-    return refuse(room.status());
-  }
-  accepted.room = *std::move(room);
+  TESSERA_RETURN_IF_ERROR(check_room(request, prompt_tokens, context));
+  TESSERA_ASSIGN_OR_RETURN(EngineRequest submitted, engine_request(request, accepted.prompt));
+  TESSERA_ASSIGN_OR_RETURN(
+      accepted.room, take_room(request, sinks.size(), prompt_tokens,
+                               std::min<int64_t>(submitted.max_tokens, context - prompt_tokens)));
   TESSERA_CHECK(!request.grammar || request.compiled_grammar != nullptr,
                 "a request with a grammar has it compiled");
   submitted.grammar = std::move(request.compiled_grammar);
   for (std::shared_ptr<EventSink>& sink : sinks) {
     auto measured = std::make_shared<MeasuredSink>(MeasuredSink::Args{
-        std::move(sink), *state_->parts.metrics, received, caller, request.record});
+        std::move(sink), *state_->parts.metrics, received, request.caller, request.record});
     accepted.generations.push_back({0, make_text(request), measured->stopped_by_text});
     submitted.sinks.push_back(std::move(measured));
   }
   const int32_t max_tokens = submitted.max_tokens;
-  if (const absl::Status rate = caller->meter->admit(caller->tenant, prompt_tokens, received);
-      !rate.ok()) {
-    state_->parts.metrics->tenant_refused(caller->tenant.name);
-    return refuse(rate);
-  }
   if (request.record != nullptr) {
     request.record->note_submitted(Clock::now());
   }
   const absl::StatusOr<RequestId> first = state_->parts.engine->submit(std::move(submitted));
   if (!first.ok()) {
-    caller->meter->refund(prompt_tokens);
-    state_->parts.metrics->tenant_refused(caller->tenant.name);
-    return refuse(first.status());
+    state_->parts.metrics->tenant_refused(request.caller->tenant.name);
+    return first.status();
   }
   state_->parts.metrics->accepted(sinks.size(), max_tokens);
   if (request.record != nullptr) {
@@ -235,7 +260,7 @@ absl::StatusOr<EngineRequest> Service::engine_request(const GenerateRequest& req
     TESSERA_ASSIGN_OR_RETURN(made.sampling.dry_sequence_breakers,
                              breakers_of(tokenizer(), request.breakers));
   }
-  made.sampling.seed = request.seed.value_or(request.deterministic ? 0 : draw_seed());
+  made.sampling.seed = request.seed.value_or(request.deterministic ? 0 : unique_number());
   const auto room = engine.options().context - static_cast<int32_t>(prompt.size());
   made.max_tokens = request.max_tokens.value_or(room);
   made.prompt = std::move(prompt);
@@ -298,6 +323,11 @@ absl::StatusOr<std::vector<int32_t>> Service::tokenize(const Prompt& prompt,
   TESSERA_ASSIGN_OR_RETURN(Encoded encoded,
                            encode(prompt, options, std::numeric_limits<std::size_t>::max()));
   return std::move(encoded.ids);
+}
+
+std::size_t Service::max_prompt_bytes() const {
+  return static_cast<std::size_t>(engine().options().context) * state_->text_room->longest_token() *
+         kNormalizedShare;
 }
 
 absl::Status Service::check_bytes(const char* field, std::size_t bytes,
@@ -403,8 +433,16 @@ void Service::drain() {
   state_->parts.engine->drain();
 }
 
+void Service::watch_memory(HeldMemory part) {
+  state_->memory->add(std::move(part));
+}
+
 std::string Service::expose_metrics() const {
-  return metrics().expose(engine().stats(), engine().options(), state_->memory->resident());
+  std::vector<Metrics::MemoryPart> parts;
+  for (const HeldMemory& part : state_->memory->parts()) {
+    parts.emplace_back(part.name, part.bytes());
+  }
+  return metrics().expose(engine().stats(), engine().options(), state_->memory->resident(), parts);
 }
 
 const std::string& Service::model_name() const {

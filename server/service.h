@@ -25,7 +25,7 @@
 
 namespace tessera {
 
-class MemoryGuard;
+struct HeldMemory;
 class Metrics;
 struct RequestRecord;
 
@@ -74,6 +74,7 @@ struct GenerateRequest : RequestOptions {
   // Queue timeout of the client; none: the server's own.
   std::optional<std::chrono::milliseconds> queue_timeout;
   std::shared_ptr<const Caller> caller;   // null: a server without keys
+  bool admitted = false;                  // Service::admit has counted it
   std::shared_ptr<RequestRecord> record;  // receives the tokens and times; null: no access log
 };
 
@@ -108,6 +109,7 @@ class Service {
     ByteBudget* budget = nullptr;                // of answers; not owned. Null: unbounded
     std::size_t max_answer_bytes = 256U << 20U;  // of one request; see also TextRoom
     std::unique_ptr<GrammarCompiler> grammar_compiler = nullptr;  // null: grammars are refused
+    std::size_t grammar_memory = 128U << 20U;       // of the store, and of the compiler's masks
     EngineLoad engine_load{};                       // paces the grammar compiler (PacedWork)
     std::chrono::milliseconds queue_timeout{0};     // of requests without one; 0: none
     int64_t memory_limit = 0;                       // see MemoryGuard
@@ -117,8 +119,15 @@ class Service {
   explicit Service(Parts parts);
   ~Service();
 
-  // Compiles a grammar, as GrammarStore::get. Errors name the spec's field.
-  void compile(const GrammarSpec& spec, GrammarStore::Done done);
+  // Admits a request by its head, before its body is read or parsed. It counts in its tenant's rate
+  // of requests, even if it is refused later.
+  // Errors: ResourceExhausted with the time of a retry (retry_after.h) if a rate is used up, or if
+  // memory is short.
+  absl::Status admit(const Caller& caller);
+
+  // Compiles the grammar of a request, as GrammarStore::get. Errors name the spec's field.
+  // Errors, before the work: those of generate() for the caller's limits.
+  void compile(GenerateRequest& request, GrammarStore::Done done);
 
   // As prepare_chat(), for the served model.
   absl::StatusOr<AnswerNotation> prepare_chat(const ToolUse& use, GenerateRequest& request) const;
@@ -142,6 +151,14 @@ class Service {
   // finished by `stop`.
   void stop(const Generation& generation);
 
+  // Returns: the bytes beyond which no text fits the context. generate() refuses more before it
+  // tokenizes.
+  std::size_t max_prompt_bytes() const;
+
+  // Counts the tokens of a text that is converted and not computed: a tenth of them in the tenant's
+  // rate of tokens.
+  void charge_text(const Caller& caller, std::size_t tokens) const;
+
   // Returns: the ids that generate() would submit. A prompt of ids is returned unchanged.
   // Takes time in proportion to the prompt.
   // Errors: InvalidArgument (messages that the template refuses, no template).
@@ -164,6 +181,9 @@ class Service {
   bool ready() const;
   void set_not_ready();
   void drain();
+
+  // Watches a part of memory: it is shown in the metrics, and shrinks above --max-memory.
+  void watch_memory(HeldMemory part);
 
   // Returns: Prometheus text exposition of engine and front ends.
   std::string expose_metrics() const;
@@ -205,6 +225,11 @@ class Service {
   void truncate(const GenerateRequest& request, std::vector<int32_t>& prompt) const;
   absl::StatusOr<EngineRequest> engine_request(const GenerateRequest& request,
                                                std::vector<int32_t> prompt) const;
+  absl::Status count_request(const Caller& caller);
+  absl::Status precheck(const GenerateRequest& request);
+  absl::StatusOr<Accepted> submit(GenerateRequest request, Encoded encoded,
+                                  std::vector<std::shared_ptr<EventSink>> sinks,
+                                  std::chrono::steady_clock::time_point received);
   absl::Status refuse(absl::Status status);
 
   std::unique_ptr<State> state_;

@@ -114,8 +114,8 @@ std::vector<SettingsField> limit_fields() {
                  TESSERA_AT(http.tls_certificate)),
       text_field("tls-key", "FILE", "its private key (PEM)", TESSERA_AT(http.tls_key)),
       bytes_field("request-memory", 1 << 20,
-                  "most bytes of bodies that are read, answers that wait and gRPC's messages; more "
-                  "requests are refused",
+                  "most bytes of bodies that are read, answers that wait, grammars and gRPC's "
+                  "messages; more requests are refused",
                   TESSERA_AT(request_memory)),
       bytes_field("max-answer", 1 << 10,
                   "most bytes that one answer may take before it is sent; log probabilities take "

@@ -214,6 +214,7 @@ absl::Status EmbeddingRun::take(Input& input) {
 absl::Status EmbeddingRun::submit(Input& input) {
   GenerateRequest request = each_;
   request.prompt = input.ids;
+  request.admitted = each_.admitted && &input == &inputs_.front();  // each further one counts
   auto sink = std::make_shared<Sink>(service_.engine().config().hidden, notify_);
   TESSERA_ASSIGN_OR_RETURN(const Accepted accepted, service_.generate(std::move(request), {sink}));
   input.ids = {};

@@ -27,10 +27,11 @@ struct CompiledGrammar {
 // Turns specs into grammars of token ids, by xgrammar. Thread-safe.
 class GrammarCompiler {
  public:
-  // time: CPU time of one compilation.
+  // time: CPU time of one compilation. mask_bytes: of the masks of all grammars that are kept.
   // Returns: null if this server was built without xgrammar.
   static std::unique_ptr<GrammarCompiler> create(GrammarVocabulary vocabulary,
-                                                 std::chrono::milliseconds time);
+                                                 std::chrono::milliseconds time,
+                                                 int64_t mask_bytes = 16 << 20);
 
   virtual ~GrammarCompiler() = default;
 

@@ -4,7 +4,8 @@
 namespace tessera {
 
 std::unique_ptr<GrammarCompiler> GrammarCompiler::create(GrammarVocabulary /*vocabulary*/,
-                                                         std::chrono::milliseconds /*time*/) {
+                                                         std::chrono::milliseconds /*time*/,
+                                                         int64_t /*mask_bytes*/) {
   return nullptr;
 }
 

@@ -50,9 +50,6 @@ constexpr int64_t kTrialTime = 50'000'000;
 // The compile time divided by this number is left to free the memory of a slow grammar.
 constexpr int64_t kLeftToEnd = 10;
 
-// Masks of all grammars are kept within this: 2,000 with 49,152 tokens.
-constexpr int64_t kMaskCacheBytes = 16 << 20;
-
 constexpr int kWhitespace =
     16;  // at most between two parts of a JSON text, so that none is endless
 
@@ -168,14 +165,15 @@ class Compiled final : public TokenGrammar {
 
 class XgrammarCompiler final : public GrammarCompiler {
  public:
-  XgrammarCompiler(GrammarVocabulary vocabulary, std::chrono::milliseconds time)
+  XgrammarCompiler(GrammarVocabulary vocabulary, std::chrono::milliseconds time, int64_t mask_bytes)
       : time_(time),
         vocab_(std::ssize(vocabulary.bytes)),
         compiler_(xgrammar::TokenizerInfo(vocabulary.bytes, xgrammar::VocabType::RAW,
                                           static_cast<int>(vocabulary.bytes.size()),
                                           std::move(vocabulary.end_ids)),
                   /*max_threads=*/1, /*cache_enabled=*/false),
-        trial_compiler_(trial_tokens(), /*max_threads=*/1, /*cache_enabled=*/false) {}
+        trial_compiler_(trial_tokens(), /*max_threads=*/1, /*cache_enabled=*/false),
+        masks_(std::make_shared<MaskCache>(mask_bytes)) {}
 
   absl::StatusOr<CompiledGrammar> compile(const GrammarSpec& spec) const override {
     warnings.clear();
@@ -265,15 +263,16 @@ class XgrammarCompiler final : public GrammarCompiler {
   const int64_t vocab_;
   mutable xgrammar::GrammarCompiler compiler_;  // thread-safe: its functions only lack `const`
   mutable xgrammar::GrammarCompiler trial_compiler_;
-  const std::shared_ptr<MaskCache> masks_ = std::make_shared<MaskCache>(kMaskCacheBytes);
+  const std::shared_ptr<MaskCache> masks_;  // of all grammars
   mutable std::atomic<int32_t> next_number_ = 0;
 };
 
 }  // namespace
 
 std::unique_ptr<GrammarCompiler> GrammarCompiler::create(GrammarVocabulary vocabulary,
-                                                         std::chrono::milliseconds time) {
-  return std::make_unique<XgrammarCompiler>(std::move(vocabulary), time);
+                                                         std::chrono::milliseconds time,
+                                                         int64_t mask_bytes) {
+  return std::make_unique<XgrammarCompiler>(std::move(vocabulary), time, mask_bytes);
 }
 
 }  // namespace tessera

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "server/request_limits.h"
+#include "server/unique_id.h"
 
 namespace tessera {
 
@@ -14,7 +15,7 @@ absl::StatusOr<std::string> CallTable::add(int32_t tenant, const std::string& na
         absl::StrCat("request_id has ", name.size(), " bytes, at most ", kMaxRequestId, " may be"));
   }
   const std::lock_guard lock(mutex_);
-  std::string chosen = name.empty() ? absl::StrCat("generate-", absl::Hex(names_())) : name;
+  std::string chosen = name.empty() ? absl::StrCat("generate-", absl::Hex(unique_number())) : name;
   if (!calls_.emplace(std::pair(tenant, chosen), std::move(call)).second) {
     return absl::AlreadyExistsError(
         absl::StrCat("request_id: a generation named '", chosen, "' is still running"));

@@ -7,7 +7,6 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <random>
 #include <string>
 #include <utility>
 
@@ -44,7 +43,6 @@ class CallTable {
   // All guarded by mutex_.
   std::map<std::pair<int32_t, std::string>, std::weak_ptr<GenerateCall>> calls_;
   std::size_t open_ = 0;
-  std::mt19937_64 names_{std::random_device{}()};
 };
 
 }  // namespace tessera

@@ -52,6 +52,7 @@ absl::Status EmbedCall::begin(const v1::EmbedRequest& message) {
   request.each.deadline = deadline_of(context_);
   TESSERA_ASSIGN_OR_RETURN(request.each.queue_timeout, queue_timeout_of(context_));
   request.each.caller = caller_;
+  request.each.admitted = true;
   request.each.record = record_;
   TESSERA_ASSIGN_OR_RETURN(
       std::unique_ptr<EmbeddingRun> run,

@@ -109,6 +109,7 @@ absl::Status GenerateCall::begin(const v1::GenerateRequest& request) {
   parsed.generate.deadline = deadline_of(context_);
   TESSERA_ASSIGN_OR_RETURN(parsed.generate.queue_timeout, queue_timeout_of(context_));
   parsed.generate.caller = caller_;
+  parsed.generate.admitted = true;
   parsed.generate.record = record_;
   parsed.generate.streamed = parsed.best_of == parsed.n;
   if (parsed.tools) {
@@ -124,18 +125,26 @@ absl::Status GenerateCall::begin(const v1::GenerateRequest& request) {
   return absl::OkStatus();
 }
 
-// Submits the request when its grammar is compiled, on this thread or on one that compiles. Until
-// then the writing side is the caller's.
+// Submits the request when its grammar is compiled, as a job of the work pool: its text is
+// converted in its tenant's turn, and not on a thread that compiles. Until then the writing side is
+// the caller's.
 void GenerateCall::compile(GenerateCallRequest parsed) {
-  const GrammarSpec spec = *parsed.generate.grammar;
-  shared_.service.compile(spec, [call = shared_from_this(), parsed = std::move(parsed)](
-                                    absl::StatusOr<GrammarStore::Grammar> grammar) mutable {
-    absl::Status status = grammar.status();
-    if (status.ok()) {
-      parsed.generate.compiled_grammar = *std::move(grammar);
-      status = call->submit(std::move(parsed));
-    }
+  const auto waiting = std::make_shared<GenerateCallRequest>(std::move(parsed));
+  const auto begin = [call = shared_from_this(), waiting] {
+    const absl::Status status = call->submit(std::move(*waiting));
     status.ok() ? call->write_pending() : call->finish_early(status);
+  };
+  shared_.service.compile(waiting->generate, [call = shared_from_this(), waiting, begin](
+                                                 absl::StatusOr<GrammarStore::Grammar> grammar) {
+    if (!grammar.ok()) {
+      return call->finish_early(grammar.status());
+    }
+    waiting->generate.compiled_grammar = *std::move(grammar);
+    if (!call->shared_.pool.submit(call->caller_->turn_name(), call->request_room_.bytes(),
+                                   begin)) {
+      call->finish_early(
+          absl::UnavailableError("too many requests wait to be read: try again later"));
+    }
   });
 }
 

@@ -19,6 +19,7 @@
 #include "server/grpc/wire.h"
 #include "server/service.h"
 #include "server/stream_room.h"
+#include "server/work_pool.h"
 #include "tessera/v1/inference.pb.h"
 
 namespace tessera {
@@ -41,6 +42,7 @@ class GenerateCall final : public grpc::ServerWriteReactor<v1::GenerateResponse>
     StreamWriter& writer;
     UnreadMessages& unread;
     std::size_t max_pending_tokens;
+    WorkPool& pool;
   };
 
   // Returns: a new call. gRPC may have its reactor at once; start() or finish_early() follows.

@@ -5,6 +5,7 @@
 
 #include "models/status_macros.h"
 #include "server/grpc/authorization.h"
+#include "server/grpc/call_context.h"
 #include "server/grpc/embed_call.h"
 #include "server/grpc/wire.h"
 
@@ -15,6 +16,7 @@ constexpr const char* kBusy = "too many requests wait to be read: try again late
 
 grpc::ServerUnaryReactor* reply(grpc::CallbackServerContext* context, const absl::Status& status) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  add_retry(*context, status);
   reactor->Finish(to_grpc(status));
   return reactor;
 }
@@ -47,10 +49,12 @@ class LaterReply final : public grpc::ServerUnaryReactor {
 };
 
 absl::Status tokenize(const Service& service, const v1::TokenizeRequest& request,
-                      v1::TokenizeResponse& response, ByteBudget::Share& room) {
+                      const Caller& caller, v1::TokenizeResponse& response,
+                      ByteBudget::Share& room) {
   TESSERA_ASSIGN_OR_RETURN(const TokenizeCall call, parse_tokenize_request(request));
   TESSERA_ASSIGN_OR_RETURN(const std::vector<int32_t> ids,
                            service.tokenize(call.prompt, call.options));
+  service.charge_text(caller, ids.size());
   TESSERA_ASSIGN_OR_RETURN(room, service.text_room().for_tokens(ids, call.texts));
   response.mutable_ids()->Assign(ids.begin(), ids.end());
   if (call.texts) {
@@ -62,11 +66,13 @@ absl::Status tokenize(const Service& service, const v1::TokenizeRequest& request
 }
 
 absl::Status detokenize(const Service& service, const v1::DetokenizeRequest& request,
-                        v1::DetokenizeResponse& response, ByteBudget::Share& room) {
+                        const Caller& caller, v1::DetokenizeResponse& response,
+                        ByteBudget::Share& room) {
   TESSERA_ASSIGN_OR_RETURN(
       *response.mutable_text(),
       service.detokenize({request.ids().data(), static_cast<std::size_t>(request.ids_size())},
                          &room));
+  service.charge_text(caller, static_cast<std::size_t>(request.ids_size()));
   return absl::OkStatus();
 }
 
@@ -79,7 +85,7 @@ InferenceService::InferenceService(tessera::Service& service, const ApiKeys& key
       keys_(keys),
       work_(work),
       unread_(write_timeout),
-      shared_{service, calls_, writer_, unread_, max_pending_tokens} {}
+      shared_{service, calls_, writer_, unread_, max_pending_tokens, work.pool} {}
 
 // gRPC counts a message's bytes only until it is parsed, and keeps it until the call is done.
 // Returns: the room of a parsed request.
@@ -89,8 +95,8 @@ absl::StatusOr<ByteBudget::Share> InferenceService::room_for(
   return take_bytes(&work_.budget, request.SpaceUsedLong());
 }
 
-// Runs `call`, which takes the room of its answer, on the work pool and finishes with its status.
-// Request, response and context live until then.
+// Runs `call`, which takes the caller and the room of its answer, on the work pool and finishes
+// with its status. Request, response and context live until then.
 template <class Call>
 grpc::ServerUnaryReactor* InferenceService::reply_later(
     grpc::CallbackServerContext* context, const google::protobuf::Message& request,
@@ -99,15 +105,19 @@ grpc::ServerUnaryReactor* InferenceService::reply_later(
   if (!caller.ok()) {
     return reply(context, caller.status());
   }
+  if (const absl::Status admitted = service_.admit(**caller); !admitted.ok()) {
+    return reply(context, admitted);
+  }
   auto room = room_for(request);
   if (!room.ok()) {
     return reply(context, room.status());
   }
   const std::size_t bytes = room->bytes();
   auto* reactor = new LaterReply(unread_, *context, *std::move(room));
-  if (!work_.pool.submit((*caller)->turn_name(), bytes, [reactor, &response, call] {
-        reactor->finish(call(reactor->room()), response);
-      })) {
+  if (!work_.pool.submit((*caller)->turn_name(), bytes,
+                         [reactor, &response, call, caller = *caller] {
+                           reactor->finish(call(*caller, reactor->room()), response);
+                         })) {
     reactor->finish(absl::UnavailableError(kBusy), response);
   }
   return reactor;
@@ -118,6 +128,11 @@ grpc::ServerWriteReactor<v1::GenerateResponse>* InferenceService::Generate(
   const auto caller = authorize(keys_, *context);
   if (!caller.ok()) {
     return GenerateCall::refuse(shared_, *context, caller.status());
+  }
+  if (const absl::Status admitted = service_.admit(**caller); !admitted.ok()) {
+    const auto call = GenerateCall::make(shared_, *context, *caller, {});
+    call->finish_early(admitted);
+    return call.get();
   }
   auto room = room_for(*request);
   if (!room.ok()) {
@@ -141,13 +156,19 @@ grpc::ServerUnaryReactor* InferenceService::Embed(grpc::CallbackServerContext* c
   if (!caller.ok()) {
     return reply(context, caller.status());
   }
+  const EmbedCall::Shared shared{service_, calls_, writer_, unread_};
+  if (const absl::Status admitted = service_.admit(**caller); !admitted.ok()) {
+    const auto call = EmbedCall::make(shared, *context, *caller, {}, *response);
+    call->finish(admitted);
+    return call.get();
+  }
   auto room = room_for(*request);
   if (!room.ok()) {
     return reply(context, room.status());
   }
   const std::size_t bytes = room->bytes();
-  const std::shared_ptr<EmbedCall> call = EmbedCall::make(
-      {service_, calls_, writer_, unread_}, *context, *caller, *std::move(room), *response);
+  const std::shared_ptr<EmbedCall> call =
+      EmbedCall::make(shared, *context, *caller, *std::move(room), *response);
   // gRPC keeps request, response and context until the call is finished.
   if (!work_.pool.submit((*caller)->turn_name(), bytes,
                          [call, request] { call->start(*request); })) {
@@ -175,8 +196,8 @@ grpc::ServerUnaryReactor* InferenceService::Tokenize(grpc::CallbackServerContext
                                                      const v1::TokenizeRequest* request,
                                                      v1::TokenizeResponse* response) {
   return reply_later(context, *request, *response,
-                     [this, request, response](ByteBudget::Share& room) {
-                       return tokenize(service_, *request, *response, room);
+                     [this, request, response](const Caller& caller, ByteBudget::Share& room) {
+                       return tokenize(service_, *request, caller, *response, room);
                      });
 }
 
@@ -184,8 +205,8 @@ grpc::ServerUnaryReactor* InferenceService::Detokenize(grpc::CallbackServerConte
                                                        const v1::DetokenizeRequest* request,
                                                        v1::DetokenizeResponse* response) {
   return reply_later(context, *request, *response,
-                     [this, request, response](ByteBudget::Share& room) {
-                       return detokenize(service_, *request, *response, room);
+                     [this, request, response](const Caller& caller, ByteBudget::Share& room) {
+                       return detokenize(service_, *request, caller, *response, room);
                      });
 }
 

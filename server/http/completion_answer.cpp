@@ -12,6 +12,7 @@
 #include "server/http/replies.h"
 #include "server/openai/error.h"
 #include "server/openai/response.h"
+#include "server/responses/response_store.h"
 
 namespace tessera {
 
@@ -29,10 +30,7 @@ std::size_t bytes_of(const Prompt& prompt) {
     return ids->size() * sizeof(int32_t);
   }
   const Conversation& chat = std::get<Conversation>(prompt);
-  std::size_t bytes = chat.variables.size();
-  for (const ChatMessage& message : chat.messages) {
-    bytes += message.content.size() + message.reasoning.size();
-  }
+  std::size_t bytes = chat.variables.size() + message_bytes(chat.messages);
   for (const std::string& tool : chat.tools) {
     bytes += tool.size();
   }
@@ -80,11 +78,12 @@ class CompletionAnswer final : public HttpAnswer {
     if (!request.each.grammar) {
       return submit(std::move(request), waker);
     }
-    const GrammarSpec spec = *request.each.grammar;
     waiting_ = std::make_shared<Waiting>(std::move(request), waker);
-    service_.compile(spec, [waiting = waiting_](absl::StatusOr<GrammarStore::Grammar> grammar) {
-      waiting->set(std::move(grammar));
-    });
+    TESSERA_ASSIGN_OR_RETURN(waiting_->room, take_bytes(service_.budget(), waiting_->bytes));
+    service_.compile(waiting_->request.each,
+                     [waiting = waiting_](absl::StatusOr<GrammarStore::Grammar> grammar) {
+                       waiting->set(std::move(grammar));
+                     });
     return resume();
   }
 
@@ -92,6 +91,7 @@ class CompletionAnswer final : public HttpAnswer {
     choices_.reserve(request.prompts.size() * static_cast<std::size_t>(best_of_));
     for (Prompt& prompt : request.prompts) {
       TESSERA_RETURN_IF_ERROR(submit_prompt(request, std::move(prompt), waker));
+      request.each.admitted = false;  // each further prompt counts as a request
     }
     return absl::OkStatus();
   }
@@ -194,7 +194,8 @@ class CompletionAnswer final : public HttpAnswer {
     }
 
     CompletionRequest request;
-    std::size_t bytes = 1;  // of the prompts
+    std::size_t bytes = 1;   // of the prompts
+    ByteBudget::Share room;  // for them
     const std::shared_ptr<HttpWaker> waker;
     std::mutex mutex;  // guards the grammar
     std::optional<absl::StatusOr<GrammarStore::Grammar>> grammar;

@@ -290,7 +290,7 @@ asio::awaitable<std::optional<NotInflated>> HttpConnection::inflate(HttpRequest&
 }
 
 // Returns: false if the connection must be closed.
-asio::awaitable<bool> HttpConnection::answer(const HttpRequest& request) {
+asio::awaitable<bool> HttpConnection::answer(HttpRequest& request) {
   HttpResult result;
   const auto waker = std::make_shared<Waker>(*this);
   const auto handle = [&] { result = args_.handler.handle(request, admission_, waker); };
@@ -299,6 +299,7 @@ asio::awaitable<bool> HttpConnection::answer(const HttpRequest& request) {
   } else if (!co_await on_pool(admission_.key_name, request.body.size(), handle)) {
     co_return co_await refuse(503, "too many requests wait to be read: try again later");
   }
+  std::string().swap(request.body);  // an answer may take minutes, and its room counts no body
   room_for_body_.release();
   if (auto* answer = std::get_if<std::unique_ptr<HttpAnswer>>(&result)) {
     co_return co_await answer_later(request, **answer);

@@ -86,7 +86,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   boost::asio::awaitable<bool> refuse(int status, const std::string& reason);
   boost::asio::awaitable<bool> refuse_head(const HttpReply& reply);
   boost::asio::awaitable<std::optional<NotInflated>> inflate(HttpRequest& request);
-  boost::asio::awaitable<bool> answer(const HttpRequest& request);
+  boost::asio::awaitable<bool> answer(HttpRequest& request);
   boost::asio::awaitable<bool> answer_later(const HttpRequest& request, HttpAnswer& answer);
   boost::asio::awaitable<bool> stream(const HttpRequest& request, HttpAnswer& answer,
                                       std::string piece);

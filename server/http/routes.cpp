@@ -9,11 +9,14 @@
 
 #include "kernels/check.h"
 #include "server/access_log.h"
+#include "server/anthropic/messages_printer.h"
 #include "server/http/origin_check.h"
 #include "server/http/replies.h"
 #include "server/http/route_table.h"
+#include "server/memory_guard.h"
 #include "server/openai/error.h"
 #include "server/print_json.h"
+#include "server/service.h"
 
 namespace tessera {
 
@@ -129,6 +132,15 @@ HttpHeaders cors_headers(const std::string& origin) {
   return headers;
 }
 
+// Returns: the reply of an error that a dialect prints.
+HttpReply refusal_at(std::string_view path, const absl::Status& status) {
+  HttpReply reply = error_reply(status);
+  if (path.starts_with("/v1/messages")) {
+    reply.body = print_messages_error(status);
+  }
+  return reply;
+}
+
 HttpReply preflight_reply(const HttpRequest& request) {
   const std::string_view wanted = request.header("access-control-request-headers");
   HttpReply reply;
@@ -143,9 +155,23 @@ HttpReply preflight_reply(const HttpRequest& request) {
 }  // namespace
 
 Routes::Routes(RoutesOptions options)
-    : options_(std::move(options)), responses_(options_.response_store), started_(unix_seconds()) {}
+    : options_(std::move(options)),
+      responses_(std::make_shared<ResponseStore>(options_.response_store)),
+      started_(unix_seconds()) {}
 
 void Routes::attach(Service& service) {
+  service.watch_memory({.name = "stored_responses",
+                        .bytes =
+                            [store = std::weak_ptr(responses_)] {
+                              const auto alive = store.lock();
+                              return alive == nullptr ? 0 : static_cast<int64_t>(alive->bytes());
+                            },
+                        .shrink =
+                            [store = std::weak_ptr(responses_)] {
+                              if (const auto alive = store.lock()) {
+                                alive->shrink();
+                              }
+                            }});
   service_ = &service;
 }
 
@@ -216,6 +242,11 @@ std::optional<HttpReply> Routes::decide(const HttpRequest& head, HttpAdmission& 
   }
   admission.probe = access == Access::open;
   admission.pooled = route->work == Work::grows;
+  if (admission.pooled && service_ != nullptr) {
+    if (const absl::Status status = service_.load()->admit(*admission.caller); !status.ok()) {
+      return refusal_at(head.path, status);
+    }
+  }
   return std::nullopt;
 }
 
@@ -275,7 +306,7 @@ HttpResult Routes::dispatch(const HttpRequest& request, const HttpAdmission& adm
       {.request = request,
        .rest = std::string_view(request.path).substr(fixed_part(*route).size()),
        .service = *service_,
-       .responses = responses_,
+       .responses = *responses_,
        .waker = std::move(waker),
        .caller = admission.caller,
        .record = admission.record,

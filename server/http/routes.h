@@ -60,7 +60,7 @@ class Routes final : public HttpHandler {
                       std::shared_ptr<HttpWaker> waker);
 
   RoutesOptions options_;
-  ResponseStore responses_;
+  std::shared_ptr<ResponseStore> responses_;
   int64_t started_;  // seconds of the Unix epoch
   std::atomic<Service*> service_ = nullptr;
 };

@@ -34,7 +34,7 @@ void ResponseStore::put(const std::string& owner, const std::string& id, StoredR
   mine.by_id[id] = mine.entries.begin();
   mine.bytes += bytes;
   bytes_ += bytes;
-  make_room();
+  make_room(max_bytes_);
 }
 
 std::shared_ptr<const StoredResponse> ResponseStore::find(const std::string& owner,
@@ -74,8 +74,19 @@ void ResponseStore::remove(const std::string& owner, Entries::iterator entry) {
   }
 }
 
-void ResponseStore::make_room() {
-  while (bytes_ > max_bytes_) {
+std::size_t ResponseStore::bytes() const {
+  const std::lock_guard lock(mutex_);
+  return bytes_;
+}
+
+void ResponseStore::shrink() {
+  const std::lock_guard lock(mutex_);
+  make_room(bytes_ / 2);
+}
+
+// Drops responses until there are so many bytes at most.
+void ResponseStore::make_room(std::size_t bytes) {
+  while (bytes_ > bytes) {
     const auto largest = std::max_element(
         owners_.begin(), owners_.end(),
         [](const auto& a, const auto& b) { return a.second.bytes < b.second.bytes; });

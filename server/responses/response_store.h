@@ -32,6 +32,11 @@ class ResponseStore {
 
   std::size_t max_bytes() const { return max_bytes_; }
 
+  std::size_t bytes() const;  // of all responses
+
+  // Drops responses until half of the bytes are left, because memory is short.
+  void shrink();
+
   // Keeps a response, unless it is larger than the store.
   void put(const std::string& owner, const std::string& id, StoredResponse response);
 
@@ -55,10 +60,10 @@ class ResponseStore {
   };
 
   void remove(const std::string& owner, Entries::iterator entry);
-  void make_room();
+  void make_room(std::size_t bytes);
 
   const std::size_t max_bytes_;
-  std::mutex mutex_;  // guards the fields below
+  mutable std::mutex mutex_;  // guards the fields below
   std::map<std::string, Owner, std::less<>> owners_;
   std::size_t bytes_ = 0;
 };

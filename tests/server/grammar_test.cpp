@@ -11,6 +11,8 @@
 #include "server/grammar/grammar_store.h"
 #include "server/grammar/make_spec.h"
 #include "server/grammar/schema.h"
+#include "server/memory_guard.h"
+#include "server/thread_time.h"
 #include "tests/server/fake_grammars.h"
 
 namespace tessera {
@@ -179,9 +181,10 @@ TEST(Notation, IsBoundedInBytesBracketsAndRepeats) {
 
 using Result = absl::StatusOr<GrammarStore::Grammar>;
 
-std::future<Result> get(GrammarStore& store, const std::string& text) {
+std::future<Result> get(GrammarStore& store, const std::string& text,
+                        const GrammarClient& client = {}) {
   auto promise = std::make_shared<std::promise<Result>>();
-  store.get({Kind::regex, text}, [promise](Result result) { promise->set_value(result); });
+  store.get(client, {Kind::regex, text}, [promise](Result result) { promise->set_value(result); });
   return promise->get_future();
 }
 
@@ -203,7 +206,7 @@ TEST(GrammarStore, CompilesOnceForAllThatWait) {
 }
 
 TEST(GrammarStore, DropsWhatWasUsedLongestAgo) {
-  GrammarStore store(std::make_unique<FakeGrammarCompiler>(), {.cache_bytes = 2000});
+  GrammarStore store(std::make_unique<FakeGrammarCompiler>(), {.grammar_bytes = 20'480});
   const Result a = get(store, "a").get();
   EXPECT_TRUE(get(store, "b").get().ok());
   EXPECT_EQ(*get(store, "a").get(), *a);
@@ -232,7 +235,7 @@ TEST(GrammarStore, AnswersThoseWhoHaveWaitedTooLong) {
 
 TEST(GrammarStore, BoundsWhatWaits) {
   GrammarStore store(std::make_unique<FakeGrammarCompiler>(),
-                     {.threads = 1, .queue_bytes = 3 << 10});
+                     {.threads = 1, .queue_bytes = 10 << 10});
   std::vector<std::future<Result>> waiting;
   for (int i = 0; i < 8; ++i) {
     waiting.push_back(get(store, "slow" + std::to_string(i)));
@@ -243,6 +246,94 @@ TEST(GrammarStore, BoundsWhatWaits) {
   }
   EXPECT_GT(refused, 3);
   EXPECT_LT(refused, 8);
+}
+
+GrammarClient tenant(const std::string& name) {
+  return {.name = name, .tenant = true};
+}
+
+TEST(GrammarStore, TakesNoMoreMemoryThanItCounts) {
+  GrammarStore store(std::make_unique<FakeGrammarCompiler>());
+  const std::string text(1 << 20, 'a');
+  EXPECT_TRUE(get(store, text).get().ok());
+  const int64_t before = anonymous_memory();
+  for (int i = 0; i < 100; ++i) {
+    EXPECT_TRUE(get(store, text + std::to_string(i)).get().ok());
+  }
+  EXPECT_LT(anonymous_memory() - before, 16 << 20) << "the texts have 100 MiB";
+  EXPECT_GE(store.bytes(), 101'000);
+}
+
+TEST(GrammarStore, FindsALongSpecAmongMany) {
+  GrammarStore store(std::make_unique<FakeGrammarCompiler>());
+  const std::string text(60'000, 'a');
+  for (int i = 0; i < 1000; ++i) {
+    get(store, text + std::to_string(i)).get().IgnoreError();
+  }
+  const int64_t before = thread_nanoseconds();
+  for (int i = 0; i < 20; ++i) {
+    EXPECT_EQ(get(store, text + std::to_string(i)).wait_for(0s), std::future_status::ready);
+  }
+  EXPECT_LT(thread_nanoseconds() - before, 40'000'000) << "1,000 comparisons of 60 KB take 4 ms";
+}
+
+TEST(GrammarStore, LeavesOthersTheirGrammarsWhenOneClientFillsIt) {
+  GrammarStore store(std::make_unique<FakeGrammarCompiler>(), {.grammar_bytes = 100'000});
+  EXPECT_TRUE(get(store, "mine", tenant("light")).get().ok());
+  for (int i = 0; i < 50; ++i) {
+    EXPECT_TRUE(get(store, std::to_string(i), tenant("heavy")).get().ok()) << i;
+  }
+  EXPECT_LE(store.bytes(), 100'000);
+  EXPECT_EQ(get(store, "mine", tenant("light")).wait_for(0s), std::future_status::ready);
+}
+
+TEST(GrammarStore, CountsGrammarsInUseAndRefusesTheirClientAlone) {
+  GrammarStore store(std::make_unique<FakeGrammarCompiler>(), {.grammar_bytes = 100'000});
+  std::vector<Result> used;
+  for (int i = 0; i < 50; ++i) {
+    used.push_back(get(store, std::to_string(i), tenant("heavy")).get());
+  }
+  EXPECT_TRUE(used[5].ok());
+  EXPECT_EQ(used[49].status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(used[49].status().message()), HasSubstr("leave no memory"));
+  EXPECT_LE(store.bytes(), 100'000);
+  EXPECT_TRUE(get(store, "mine", tenant("light")).get().ok());
+  used.clear();
+  EXPECT_TRUE(get(store, "49", tenant("heavy")).get().ok());
+}
+
+TEST(GrammarStore, RefusesAGrammarThatTakesMoreThanAClientMayHave) {
+  GrammarStore store(std::make_unique<FakeGrammarCompiler>(), {.grammar_bytes = 8'000});
+  const Result result = get(store, "a").get();
+  EXPECT_EQ(result.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(result.status().message()), HasSubstr("at most 4000"));
+}
+
+TEST(GrammarStore, ShrinksToNothing) {
+  GrammarStore store(std::make_unique<FakeGrammarCompiler>());
+  const Result used = get(store, "used").get();
+  for (int i = 0; i < 500; ++i) {
+    get(store, std::to_string(i)).get().IgnoreError();
+  }
+  const int64_t before = store.bytes();
+  store.shrink();
+  EXPECT_LT(store.bytes(), before * 6 / 10);
+  EXPECT_GT(store.bytes(), before * 4 / 10);
+  store.shrink();
+  store.shrink();
+  EXPECT_LT(store.bytes(), 10'000) << "the one in use";
+  EXPECT_GT(store.bytes(), 0);
+}
+
+TEST(GrammarStore, CompilesOneClientsSpecBesideALongQueueOfAnother) {
+  GrammarStore store(std::make_unique<FakeGrammarCompiler>());
+  std::vector<std::future<Result>> queue;
+  for (int i = 0; i < 8; ++i) {
+    queue.push_back(get(store, "slow" + std::to_string(i), tenant("heavy")));
+  }
+  std::this_thread::sleep_for(20ms);
+  EXPECT_TRUE(get(store, "mine", tenant("light")).get().ok());
+  EXPECT_EQ(queue.front().wait_for(0s), std::future_status::timeout) << "not behind the first";
 }
 
 TEST(GrammarStore, AnswersAllWhenItEnds) {

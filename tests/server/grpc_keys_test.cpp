@@ -2,8 +2,10 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <functional>
 #include <iterator>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "engine/retry_after.h"
@@ -196,6 +198,46 @@ TEST_F(GrpcTenants, HaveIdsQueueTimeoutsAndTimesOfRetries) {
   const grpc::Status status = invalid->Finish();
   EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
   EXPECT_THAT(status.error_message(), HasSubstr("x-queue-timeout"));
+}
+
+TEST_F(GrpcTenants, AreRefusedBeforeTheWorkWhenTheirRateIsUsedUp) {
+  const auto tokenize = [&](grpc::ClientContext& context) {
+    v1::TokenizeRequest request;
+    request.set_text("a");
+    v1::TokenizeResponse response;
+    return stub_->Tokenize(&context, request, &response);
+  };
+  grpc::ClientContext first;
+  show(first, kB);
+  EXPECT_TRUE(tokenize(first).ok()) << "it counts as a request";
+  using Call = std::function<grpc::Status(grpc::ClientContext&)>;
+  for (const Call& call : std::vector<Call>{tokenize,
+                                            [&](grpc::ClientContext& context) {
+                                              v1::DetokenizeResponse response;
+                                              return stub_->Detokenize(&context, {}, &response);
+                                            },
+                                            [&](grpc::ClientContext& context) {
+                                              v1::EmbedResponse response;
+                                              return stub_->Embed(&context, {}, &response);
+                                            },
+                                            [&](grpc::ClientContext& context) {
+                                              auto reader =
+                                                  stub_->Generate(&context, text_request("hi"));
+                                              v1::GenerateResponse message;
+                                              EXPECT_FALSE(reader->Read(&message));
+                                              return reader->Finish();
+                                            }}) {
+    grpc::ClientContext context;
+    show(context, kB);
+    const grpc::Status status = call(context);
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+    EXPECT_THAT(status.error_message(), HasSubstr("6 requests a minute"));
+    EXPECT_EQ(context.GetServerTrailingMetadata().count("grpc-retry-pushback-ms"), 1U);
+  }
+  EXPECT_EQ(engine_->requests(), 0U);
+  grpc::ClientContext of_a;
+  show(of_a, kA);
+  EXPECT_TRUE(tokenize(of_a).ok());
 }
 
 // Connects anew, and checks a certificate.

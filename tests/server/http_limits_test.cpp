@@ -2,9 +2,12 @@
 #include <gtest/gtest.h>
 
 #include <future>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <thread>
+#include <vector>
 
+#include "server/memory_guard.h"
 #include "tests/server/http_fixture.h"
 
 namespace tessera {
@@ -225,6 +228,20 @@ TEST_F(HttpLimits, KnowsTheNamesThatItIsGiven) {
   EXPECT_EQ(client.get("/version").status, 403);
   client.send("GET /version HTTP/1.1\r\nHost: two.example:8080\r\n\r\n");
   EXPECT_EQ(client.read_response().status, 200);
+}
+
+TEST_F(HttpLimits, FreesABodyBeforeItsAnswer) {
+  start();
+  const std::string body = R"({"max_tokens":9,"prompt":[5)" + std::string(2U << 20U, ' ') + "]}";
+  std::vector<std::unique_ptr<HttpClient>> clients;
+  int64_t before = 0;
+  for (std::size_t i = 1; i <= 16; ++i) {
+    clients.push_back(std::make_unique<HttpClient>(port()));
+    clients.back()->send(print_post("/v1/completions", body));
+    ASSERT_TRUE(fake.engine->wait_for_requests(i));
+    before = i == 4 ? anonymous_memory() : before;  // with the memory that each request uses again
+  }
+  EXPECT_LT(anonymous_memory() - before, 12 << 20) << "24 MiB of bodies";
 }
 
 }  // namespace

@@ -3,7 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "server/responses/response_store.h"
 #include "tests/server/http_fixture.h"
@@ -49,6 +51,10 @@ class HttpResponses : public HttpFixture {
   }
 
   HttpClientResponse last;
+};
+
+class NoWaker final : public HttpWaker {
+  void wake() override {}
 };
 
 constexpr const char* kWeatherTool =
@@ -222,6 +228,29 @@ TEST_F(HttpResponses, DropTheOldestTurnsIfAsked) {
   EXPECT_GT(prompt(0).size(), static_cast<size_t>(context) / 2) << "no more than needed";
 }
 
+TEST_F(HttpResponses, ContinueALongOneAsAJobOfItsSize) {
+  answer("x");
+  const std::string text(50'000, 'a');
+  const json first = post(R"("input":")" + text + '"');
+  std::size_t expected = 1;
+  for (const char* const more : {"", R"(,"truncation":"auto")"}) {
+    HttpRequest request;
+    request.method = "POST";
+    request.path = "/v1/responses";
+    request.headers = {{"host", "localhost"}};
+    const auto admission = routes->admit(request);
+    request.body = R"({"input":"r","previous_response_id":)" + first.at("id").dump() + more + "}";
+    HttpResult result =
+        routes->handle(request, std::get<HttpAdmission>(admission), std::make_shared<NoWaker>());
+    auto& begun = std::get<std::unique_ptr<HttpAnswer>>(result);
+    EXPECT_GT(begun->start_bytes(), text.size()) << "the body has " << request.body.size();
+    EXPECT_EQ(fake.engine->requests(), expected++) << "nothing is submitted before that job";
+    while (!begun->start()) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  }
+}
+
 TEST_F(HttpResponses, AreRefusedByFieldAndPlace) {
   start();
   for (const auto& [fields, place] : std::vector<std::pair<std::string, std::string>>{
@@ -281,6 +310,22 @@ TEST(ResponseStore, KeepsTheMostRecentlyUsed) {
   store.put("a", "5", response_of(10000));
   EXPECT_EQ(store.find("a", "5"), nullptr) << "larger than the store";
   EXPECT_NE(store.find("a", "4"), nullptr);
+}
+
+TEST(ResponseStore, DropsHalfOfItsBytesWhenMemoryIsShort) {
+  ResponseStore store(1 << 20);
+  for (int i = 0; i < 8; ++i) {
+    store.put(i < 2 ? "small" : "large", std::to_string(i), response_of(1000));
+  }
+  const std::size_t before = store.bytes();
+  store.shrink();
+  EXPECT_LE(store.bytes(), before / 2);
+  EXPECT_GT(store.bytes(), before / 4);
+  EXPECT_NE(store.find("small", "1"), nullptr) << "the owner with the most loses first";
+  for (int i = 0; i < 10; ++i) {
+    store.shrink();
+  }
+  EXPECT_EQ(store.bytes(), 0U);
 }
 
 TEST(ResponseStore, TakesFromTheOwnerWithTheMost) {

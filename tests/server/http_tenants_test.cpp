@@ -69,6 +69,14 @@ class LoggedRequests {
       std::make_shared<spdlog::sinks::ostream_sink_mt>(out_.stream);
 };
 
+std::string repeated(std::string_view text, int count) {
+  std::string all;
+  for (int i = 0; i < count; ++i) {
+    all += text;
+  }
+  return all;
+}
+
 class HttpTenants : public HttpFixture {
  protected:
   void start_with_tenants() {
@@ -127,6 +135,53 @@ TEST_F(HttpTenants, ARateThatIsUsedUpAnswers429AndTheTimeOfARetry) {
   EXPECT_THAT(refused.body, HasSubstr("6 requests a minute"));
   EXPECT_EQ(refused.headers.at("retry-after"), "10");
   EXPECT_EQ(complete(kHeaderA).status, 200) << "another tenant is not concerned";
+}
+
+TEST_F(HttpTenants, ARateThatIsUsedUpIsToldBeforeABodyIsRead) {
+  start_with_tenants();
+  EXPECT_EQ(complete(kHeaderB).status, 200);
+  for (const char* const path :
+       {"/v1/completions", "/v1/chat/completions", "/v1/messages", "/v1/messages/count_tokens",
+        "/v1/responses", "/v1/embeddings", "/tokenize", "/detokenize", "/apply-template"}) {
+    HttpClient client(port());
+    client.send(std::string("POST ") + path + " HTTP/1.1\r\nHost: localhost\r\n" + kHeaderB +
+                "Content-Length: 1000000\r\n\r\n");
+    const auto refused = client.read_response();
+    EXPECT_EQ(refused.status, 429) << path;
+    EXPECT_EQ(refused.headers.at("retry-after"), "10") << path;
+    EXPECT_THAT(refused.body, HasSubstr("6 requests a minute")) << path;
+    EXPECT_EQ(refused.body.find(R"("type":"error")") != std::string::npos,
+              std::string_view(path).starts_with("/v1/messages"))
+        << "the dialect's error: " << refused.body;
+  }
+  EXPECT_EQ(HttpClient(port()).get("/v1/models", kHeaderB).status, 200) << "that costs nothing";
+}
+
+TEST_F(HttpTenants, EachWorkOnATextCountsAsARequest) {
+  start_with_tenants();
+  EXPECT_EQ(HttpClient(port()).post("/tokenize", R"({"prompt":"a"})", kHeaderB).status, 200);
+  EXPECT_EQ(complete(kHeaderB).status, 429);
+}
+
+TEST_F(HttpTenants, TextsThatAreOnlyConvertedCountATenthOfTheirTokens) {
+  tenants_.write(R"(
+tenants:
+  - name: a
+    tokens-per-minute: 6000
+    keys: [{name: key-of-a, key: a-long-key-of-tenant-a}]
+)");
+  for (const auto& [path, body] : std::vector<std::pair<std::string, std::string>>{
+           {"/tokenize", R"({"prompt":")" + std::string(6'000, 'a') + "\"}"},
+           {"/detokenize", R"({"tokens":[5)" + repeated(",5", 6'000) + "]}"},
+           {"/v1/messages/count_tokens",
+            R"({"messages":[{"role":"user","content":")" + std::string(6'000, 'a') + "\"}]}"}}) {
+    start({}, {.api_keys = tenants_.keys()});
+    const auto ask = [&] { return HttpClient(port()).post(path, body, kHeaderA).status; };
+    EXPECT_EQ(ask(), 200) << path;
+    EXPECT_EQ(ask(), 200) << path << ": 600 of 1,000 tokens were used";
+    EXPECT_EQ(ask(), 429) << path;
+    listener->stop();
+  }
 }
 
 TEST_F(HttpTenants, RetryAfterIsTheEngineEstimate) {

@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 
 #include <cstring>
+#include <list>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -268,6 +269,31 @@ TEST(MemoryGuard, RefusesAboveItsLimitUntilMemoryIsFreeAgain) {
   }
   guard.look();
   EXPECT_TRUE(guard.check().ok());
+}
+
+TEST(MemoryGuard, ShrinksWhatRequestsLeftBehindUntilRequestsAreTaken) {
+  constexpr int64_t kMib = 1 << 20;
+  MemoryGuard guard(anonymous_memory() + 96 * kMib, [] { return false; });
+  std::list<Mapped> cache;
+  int shrinks = 0;
+  guard.add({.name = "cache",
+             .bytes = [&] { return static_cast<int64_t>(cache.size()) * 32 * kMib; },
+             .shrink =
+                 [&] {
+                   ++shrinks;
+                   cache.pop_back();
+                 }});
+  guard.add({.name = "fixed", .bytes = [] { return int64_t{0}; }, .shrink = nullptr});
+  for (int i = 0; i < 5; ++i) {
+    cache.emplace_back(32 * kMib);
+  }
+  EXPECT_EQ(guard.parts().front().bytes(), 160 * kMib);
+  for (int i = 0; i < 5 && (i == 0 || !guard.check().ok()); ++i) {
+    guard.look();
+  }
+  EXPECT_TRUE(guard.check().ok());
+  EXPECT_GE(shrinks, 2);
+  EXPECT_LE(shrinks, 4) << "no more than needed";
 }
 
 TEST(MemoryGuard, WithoutALimitRefusesNothing) {

@@ -163,16 +163,16 @@ TEST(RateMeter, LimitsRequestsAndSaysWhenToTryAgain) {
   RateMeter meter;
   RateMeter::Time now{seconds(1000)};
   for (int i = 0; i < 10; ++i) {
-    EXPECT_TRUE(meter.admit(limits, 5, now).ok()) << "the allowance of ten seconds";
+    EXPECT_TRUE(meter.admit(limits, now).ok()) << "the allowance of ten seconds";
   }
-  const absl::Status refused = meter.admit(limits, 5, now);
+  const absl::Status refused = meter.admit(limits, now);
   EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(refused.message()), HasSubstr("60 requests a minute"));
   EXPECT_EQ(retry_after_of(refused), seconds(1));
-  EXPECT_TRUE(meter.admit(limits, 5, now + seconds(1)).ok());
-  EXPECT_FALSE(meter.admit(limits, 5, now + seconds(1)).ok());
-  meter.refund(5);
-  EXPECT_TRUE(meter.admit(limits, 5, now + seconds(1)).ok());
+  EXPECT_TRUE(meter.admit(limits, now + seconds(1)).ok());
+  EXPECT_FALSE(meter.admit(limits, now + seconds(1)).ok());
+  meter.refund(1, 0);
+  EXPECT_TRUE(meter.admit(limits, now + seconds(1)).ok());
 }
 
 TEST(RateMeter, ChargesTokensOfPromptsAndAnswers) {
@@ -180,14 +180,15 @@ TEST(RateMeter, ChargesTokensOfPromptsAndAnswers) {
   limits.tokens_per_minute = 6000;
   RateMeter meter;
   RateMeter::Time now{seconds(1000)};
-  EXPECT_TRUE(meter.admit(limits, 900, now).ok());
+  EXPECT_TRUE(meter.admit(limits, now).ok());
+  meter.charge(900);
   meter.charge(700);  // 600 more than ten seconds bring
-  const absl::Status refused = meter.admit(limits, 1, now);
+  const absl::Status refused = meter.admit(limits, now);
   EXPECT_THAT(std::string(refused.message()), HasSubstr("6000 tokens a minute"));
   EXPECT_GT(*retry_after_of(refused), seconds(6));
   EXPECT_LT(*retry_after_of(refused), seconds(7));
-  EXPECT_FALSE(meter.admit(limits, 1, now + seconds(5)).ok());
-  EXPECT_TRUE(meter.admit(limits, 1, now + seconds(7)).ok());
+  EXPECT_FALSE(meter.admit(limits, now + seconds(5)).ok());
+  EXPECT_TRUE(meter.admit(limits, now + seconds(7)).ok());
 }
 
 class Null final : public EventSink {
@@ -259,6 +260,60 @@ TEST(Service, RefusesPrioritiesAndPinsBeyondTheCallersLimits) {
   EXPECT_FALSE(
       submitted(fake, nullptr, [](GenerateRequest& request) { request.priority = -1000; }).ok())
       << "priorities are bounded without a tenant file, too";
+}
+
+std::shared_ptr<Caller> limited(int64_t requests, int64_t tokens) {
+  auto caller = caller_of("a", 1);
+  caller->tenant.requests_per_minute = requests;
+  caller->tenant.tokens_per_minute = tokens;
+  return caller;
+}
+
+TEST(Service, CountsTheTokensOfARefusedPromptAsThoseOfATextThatIsOnlyConverted) {
+  FakeService fake;
+  const auto caller = limited(0, 60'000);  // 10,000 in ten seconds
+  const auto too_long = [](GenerateRequest& request) {
+    request.prompt = std::vector<int32_t>(110'001, 'a');
+  };
+  EXPECT_EQ(submitted(fake, caller, too_long).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(submitted(fake, caller, too_long).status().code(), absl::StatusCode::kResourceExhausted)
+      << "a tenth of them has used the rate up";
+}
+
+TEST(Service, CountsAdmittedRequestsOnceAndRefusedOnesToo) {
+  FakeService fake;
+  const auto caller = limited(18, 0);  // 3 at once
+  const auto admitted = [](GenerateRequest& request) { request.admitted = true; };
+  EXPECT_TRUE(fake.service->admit(*caller).ok());
+  EXPECT_TRUE(submitted(fake, caller, admitted).ok());
+  EXPECT_TRUE(fake.service->admit(*caller).ok());
+  EXPECT_FALSE(submitted(fake, caller, [](GenerateRequest& request) {
+                 request.admitted = true;
+                 request.priority = -1000;
+               }).ok());
+  EXPECT_TRUE(submitted(fake, caller, [](GenerateRequest&) {}).ok());
+  EXPECT_EQ(fake.service->admit(*caller).code(), absl::StatusCode::kResourceExhausted);
+}
+
+TEST(Service, DoesNotCountARequestThatTheEngineHasNoRoomFor) {
+  FakeService fake;
+  const auto caller = limited(6, 600);
+  fake.engine->refuse_after(0, absl::ResourceExhaustedError("the queue is full"));
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_TRUE(fake.service->admit(*caller).ok()) << i;
+    EXPECT_FALSE(
+        submitted(fake, caller, [](GenerateRequest& request) { request.admitted = true; }).ok());
+  }
+}
+
+TEST(Service, ChecksACallersLimitsBeforeItsGrammarIsCompiled) {
+  FakeService fake;
+  GenerateRequest request;
+  request.priority = -1000;
+  request.grammar = GrammarSpec{.kind = GrammarSpec::Kind::regex, .text = "slow", .field = "f"};
+  absl::Status answered;
+  fake.service->compile(request, [&](const auto& result) { answered = result.status(); });
+  EXPECT_THAT(std::string(answered.message()), HasSubstr("priority is -1000")) << "at once";
 }
 
 TEST(Service, CountsTokensOfTenantsInBoundedLabels) {

@@ -11,6 +11,7 @@ namespace tessera {
 
 absl::Status take_head(const EndpointContext& context, GenerateRequest& request) {
   request.caller = context.caller;
+  request.admitted = true;
   request.record = context.record;
   return read_request_times(context.request, context.record->received, request);
 }

@@ -40,6 +40,7 @@ absl::StatusOr<HttpResult> count(const EndpointContext& context) {
   TESSERA_RETURN_IF_ERROR(check_model(context.service, request.model));
   TESSERA_ASSIGN_OR_RETURN(const std::vector<int32_t> ids,
                            context.service.tokenize(request.prompt, request.options));
+  context.service.charge_text(*context.caller, ids.size());
   return HttpResult(json_reply(print_token_count(ids.size())));
 }
 

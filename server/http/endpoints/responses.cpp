@@ -1,8 +1,10 @@
 // /v1/responses: OpenAI's dialect with stored responses.
 #include <fmt/format.h>
 
-#include <algorithm>
+#include <memory>
+#include <optional>
 #include <utility>
+#include <vector>
 
 #include "models/status_macros.h"
 #include "server/caller.h"
@@ -11,6 +13,7 @@
 #include "server/http/route_table.h"
 #include "server/openai/error.h"
 #include "server/request_limits.h"
+#include "server/responses/old_turns.h"
 #include "server/responses/response_store.h"
 #include "server/responses/responses_printer.h"
 #include "server/responses/responses_request.h"
@@ -22,8 +25,6 @@ namespace tessera {
 
 namespace {
 
-using Messages = std::vector<ChatMessage>;
-
 // Owner of responses: a tenant, or one key.
 const std::string& owner_of(const EndpointContext& context) {
   return context.caller->turn_name();
@@ -34,103 +35,116 @@ std::string no_such_response(std::string_view id) {
   return fmt::format("there is no stored response '{}' (any more)", id.substr(0, kMaxRequestId));
 }
 
-// Puts the messages of the stored response, without its instructions, before the input.
-absl::Status continue_response(const EndpointContext& context, const ResponsesRequest& request,
-                               Messages& messages) {
-  if (request.previous.empty()) {
-    return absl::OkStatus();
+// A request that was parsed, with all that begins its answer.
+struct Pending {
+  Service& service;
+  ResponseStore& responses;
+  std::shared_ptr<HttpWaker> waker;
+  std::string owner;
+  ResponsesRequest request;
+  std::shared_ptr<const StoredResponse> previous;  // null: none
+  std::shared_ptr<ByteBudget::Share> share;        // for the messages, until the answer is sent
+};
+
+// Sets the function that keeps the answer, or that only holds the share until it is sent.
+void set_store(const Pending& pending, const std::vector<ChatMessage>& messages,
+               ResponseHead& head) {
+  if (!pending.request.store || pending.responses.max_bytes() == 0) {
+    head.repeated["store"] = false;
+    head.store = [share = pending.share](const ChatMessage& /*answer*/,
+                                         const std::string& /*body*/) {};
+    return;
   }
-  const auto stored = context.responses.find(owner_of(context), request.previous);
-  if (stored == nullptr) {
-    return invalid_field("previous_response_id", no_such_response(request.previous),
-                         "previous_response_not_found");
-  }
-  messages.insert(messages.begin(), stored->messages.begin(), stored->messages.end());
-  return absl::OkStatus();
+  head.store = [&store = pending.responses, owner = pending.owner, id = head.id,
+                share = pending.share, messages](ChatMessage answer, const std::string& body) {
+    StoredResponse stored{.messages = messages, .body = body};
+    stored.messages.push_back(std::move(answer));
+    store.put(owner, id, std::move(stored));
+  };
 }
 
-// Drops the oldest turns until the prompt leaves room for the answer: for max_output_tokens, but at
-// most half of the context, or for an eighth of it. The first system messages and the last turn
-// stay. Tokenizes the prompt as often as log2 of its turns.
-absl::Status truncate(const Service& service, const GenerateRequest& each, Prompt& prompt) {
-  const Messages all = std::get<Conversation>(prompt).messages;
-  const int64_t context = service.engine().options().context;
-  const int64_t room =
-      each.max_tokens ? std::min<int64_t>(*each.max_tokens, context / 2) : context / 8;
-  const auto is_system = [](const ChatMessage& message) {
-    return message.role == "system" || message.role == "developer";
-  };
-  const auto begin = std::find_if_not(all.begin(), all.end(), is_system);
-  std::vector<Messages::const_iterator> turns;  // where one may begin
-  for (auto at = begin; at != all.end(); ++at) {
-    if (at == begin || at->role == "user") {
-      turns.push_back(at);
-    }
+// Takes time in proportion to the whole conversation.
+absl::StatusOr<std::unique_ptr<HttpAnswer>> begin(Pending pending) {
+  CompletionRequest& completion = pending.request.completion;
+  std::vector<ChatMessage>& messages = std::get<Conversation>(completion.prompts.front()).messages;
+  if (pending.previous != nullptr) {  // without its instructions
+    const std::vector<ChatMessage>& before = pending.previous->messages;
+    messages.insert(messages.begin(), before.begin(), before.end());
   }
-  const auto keep_from = [&](std::size_t turn) {
-    Messages kept(all.begin(), begin);
-    kept.insert(kept.end(), turns[turn], all.end());
-    std::get<Conversation>(prompt).messages = std::move(kept);
-  };
-  const auto fits = [&]() -> absl::StatusOr<bool> {
-    TESSERA_ASSIGN_OR_RETURN(const std::vector<int32_t> ids,
-                             service.tokenize(prompt, each.prompt_options));
-    return static_cast<int64_t>(ids.size()) + room <= context;
-  };
-  TESSERA_ASSIGN_OR_RETURN(const bool all_fit, fits());
-  if (all_fit || turns.size() < 2) {
-    return absl::OkStatus();
+  ResponseHead head{.id = "resp_" + unique_letters(32),
+                    .model = answered_name(pending.service, completion.model),
+                    .repeated = std::move(pending.request.repeated)};
+  set_store(pending, messages, head);
+  if (!pending.request.instructions.empty()) {
+    messages.insert(messages.begin(), {.role = "system", .content = pending.request.instructions});
   }
-  std::size_t least = 1;
-  std::size_t most = turns.size() - 1;
-  while (least < most) {
-    const std::size_t middle = least + (most - least) / 2;
-    keep_from(middle);
-    TESSERA_ASSIGN_OR_RETURN(const bool enough, fits());
-    (enough ? most : least) = enough ? middle : middle + 1;
+  if (pending.request.truncate) {
+    TESSERA_RETURN_IF_ERROR(
+        drop_old_turns(pending.service, completion.each, completion.prompts.front()));
   }
-  keep_from(least);
-  return absl::OkStatus();
+  return answer_completion(pending.service, std::move(completion),
+                           make_responses_printer(std::move(head)), std::move(pending.waker));
 }
+
+// The answer to a request that continues a stored conversation. A short body may stand for a long
+// one, so it begins as a job of the conversation's size.
+class ContinuedAnswer final : public HttpAnswer {
+ public:
+  ContinuedAnswer(Pending pending, std::size_t bytes)
+      : pending_(std::move(pending)), bytes_(bytes) {}
+
+  std::size_t start_bytes() const override {
+    return answer_ == nullptr ? bytes_ : answer_->start_bytes();
+  }
+  std::optional<HttpReply> start() override {
+    if (answer_ == nullptr) {
+      auto begun = begin(*std::exchange(pending_, std::nullopt));
+      if (!begun.ok()) {
+        return error_reply(begun.status());
+      }
+      answer_ = *std::move(begun);
+    }
+    return answer_->start();
+  }
+  std::size_t more_bytes() const override { return answer_->more_bytes(); }
+  bool more(std::string& piece) override { return answer_->more(piece); }
+
+ private:
+  std::optional<Pending> pending_;
+  const std::size_t bytes_;
+  std::unique_ptr<HttpAnswer> answer_;  // null: it has not begun
+};
 
 absl::StatusOr<HttpResult> respond(const EndpointContext& context) {
   TESSERA_ASSIGN_OR_RETURN(ResponsesRequest request, parse_responses_request(context.request.body));
-  CompletionRequest& completion = request.completion;
-  TESSERA_RETURN_IF_ERROR(check_model(context.service, completion.model));
-  TESSERA_RETURN_IF_ERROR(take_head(context, completion.each));
-  Conversation& conversation = std::get<Conversation>(completion.prompts.front());
-  TESSERA_RETURN_IF_ERROR(continue_response(context, request, conversation.messages));
-  // Held by the answer until it is sent: the messages, and the fields that it repeats.
+  TESSERA_RETURN_IF_ERROR(check_model(context.service, request.completion.model));
+  TESSERA_RETURN_IF_ERROR(take_head(context, request.completion.each));
+  std::shared_ptr<const StoredResponse> previous;
+  if (!request.previous.empty()) {
+    previous = context.responses.find(owner_of(context), request.previous);
+    if (previous == nullptr) {
+      return invalid_field("previous_response_id", no_such_response(request.previous),
+                           "previous_response_not_found");
+    }
+  }
+  const auto& conversation = std::get<Conversation>(request.completion.prompts.front());
+  const std::size_t bytes = message_bytes(conversation.messages) +
+                            (previous == nullptr ? 0 : message_bytes(previous->messages));
+  // The messages, and the fields that the answer repeats.
   TESSERA_ASSIGN_OR_RETURN(
       ByteBudget::Share share,
-      take_bytes(context.service.budget(),
-                 2 * message_bytes(conversation.messages) + 4 * context.request.body.size()));
-  ResponseHead head{.id = "resp_" + unique_letters(32),
-                    .model = answered_name(context.service, completion.model),
-                    .repeated = std::move(request.repeated)};
-  const auto held = std::make_shared<ByteBudget::Share>(std::move(share));
-  if (request.store && context.responses.max_bytes() > 0) {
-    head.store = [&store = context.responses, owner = owner_of(context), id = head.id, held,
-                  messages = conversation.messages](ChatMessage answer, const std::string& body) {
-      StoredResponse stored{.messages = messages, .body = body};
-      stored.messages.push_back(std::move(answer));
-      store.put(owner, id, std::move(stored));
-    };
-  } else {
-    head.repeated["store"] = false;
-    head.store = [held](const ChatMessage& /*answer*/, const std::string& /*body*/) {};
+      take_bytes(context.service.budget(), 2 * bytes + 4 * context.request.body.size()));
+  Pending pending{.service = context.service,
+                  .responses = context.responses,
+                  .waker = context.waker,
+                  .owner = owner_of(context),
+                  .request = std::move(request),
+                  .previous = std::move(previous),
+                  .share = std::make_shared<ByteBudget::Share>(std::move(share))};
+  if (pending.previous != nullptr) {
+    return HttpResult(std::make_unique<ContinuedAnswer>(std::move(pending), bytes));
   }
-  if (!request.instructions.empty()) {
-    conversation.messages.insert(conversation.messages.begin(),
-                                 {.role = "system", .content = request.instructions});
-  }
-  if (request.truncate) {
-    TESSERA_RETURN_IF_ERROR(truncate(context.service, completion.each, completion.prompts.front()));
-  }
-  TESSERA_ASSIGN_OR_RETURN(
-      std::unique_ptr<HttpAnswer> answer,
-      answer_completion(context.service, std::move(completion),
-                        make_responses_printer(std::move(head)), context.waker));
+  TESSERA_ASSIGN_OR_RETURN(std::unique_ptr<HttpAnswer> answer, begin(std::move(pending)));
   return HttpResult(std::move(answer));
 }
 

@@ -21,6 +21,7 @@ absl::StatusOr<HttpResult> tokenize(const EndpointContext& context) {
   TESSERA_RETURN_IF_ERROR(check_model(service, asked.model));
   TESSERA_ASSIGN_OR_RETURN(const std::vector<int32_t> ids,
                            service.tokenize(asked.prompt, asked.options));
+  service.charge_text(*context.caller, ids.size());
   const auto text_of = [&tokenizer = service.tokenizer()](int32_t id) {
     return tokenizer.token_bytes(id, /*keep_special=*/true);
   };
@@ -38,6 +39,7 @@ absl::StatusOr<HttpResult> detokenize(const EndpointContext& context) {
   TESSERA_RETURN_IF_ERROR(check_model(context.service, asked.model));
   ByteBudget::Share room;  // until the text is printed; the connection takes room for the reply
   TESSERA_ASSIGN_OR_RETURN(const std::string text, context.service.detokenize(asked.tokens, &room));
+  context.service.charge_text(*context.caller, asked.tokens.size());
   return HttpResult(json_reply(print_prompt(text)));
 }
 

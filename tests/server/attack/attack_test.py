@@ -14,10 +14,12 @@ from attack_case import WHOLE
 from grpc_attacks import Messages
 from request_attacks import Chats, Fields, Framing, Tls
 from resource_attacks import Descriptors, Memory, Start
+from shared_attacks import Conversations, Grammars, Names, Rates
 from tenant_attacks import OneTenant, Tenants
 from time_attacks import Queue, Threads, Time
 
-CASES = (Chats, Descriptors, Fields, Framing, Memory, Messages, OneTenant, Queue, Start, Tenants, Threads, Time, Tls)
+CASES = (Chats, Conversations, Descriptors, Fields, Framing, Grammars, Memory, Messages, Names, OneTenant, Queue, Rates,
+         Start, Tenants, Threads, Time, Tls)
 
 
 def attacks():

@@ -68,9 +68,9 @@ class Messages(unittest.TestCase):
                        "the bytes came back")
 
     def test_a_client_that_reads_nothing_loses_the_room_of_its_answer(self):
-        with serve("--request-memory", "8MiB", "--grpc-write-timeout", "1s") as server, Http2(server) as client:
+        with serve("--request-memory", "10MiB", "--grpc-write-timeout", "1s") as server, Http2(server) as client:
             token, length = long_token(server)
-            count = 5 * MIB // (6 * length)  # of 6 MiB for bodies and answers
+            count = 11 * MIB // (12 * length)  # 5.5 of 6.25 MiB for bodies and answers
             client.call(1, "Detokenize", ids_of(token, count))
             # Before its first bytes, another request could take the room, and the call would be refused.
             client.await_first_bytes(1)
