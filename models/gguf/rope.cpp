@@ -174,8 +174,8 @@ class RopeReader {
     read_f32(*tensor, 0, factors);
     for (const float factor : factors) {
       if (!(factor >= 1e-6f && factor <= static_cast<float>(kMaxRopeFactor))) {
-        return absl::InvalidArgumentError(absl::StrCat(
-            in_file(name), "holds ", factor, ", expected 1e-6 to ", kMaxRopeFactor));
+        return absl::InvalidArgumentError(
+            absl::StrCat(in_file(name), "holds ", factor, ", expected 1e-6 to ", kMaxRopeFactor));
       }
     }
     return factors;
