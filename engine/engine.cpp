@@ -10,6 +10,7 @@
 #include "engine/batching_engine.h"
 #include "engine/kv/kv_policy_fields.h"
 #include "engine/ranks.h"
+#include "models/rope_config.h"
 #include "models/status_macros.h"
 
 namespace tessera {
@@ -34,9 +35,10 @@ absl::Status check_options(const EngineOptions& options, const ModelConfig& mode
                                                    " and max_sequences ", options.max_sequences,
                                                    ": a step must have room for a token of each"));
   }
-  if (options.context > model.context) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "context is ", options.context, " tokens, the model was made for ", model.context));
+  if (options.context > longest_context(model)) {
+    return absl::InvalidArgumentError(absl::StrCat("context is ", options.context,
+                                                   " tokens, the model was made for ",
+                                                   longest_context(model)));
   }
   return absl::OkStatus();
 }

@@ -16,6 +16,7 @@
 #include "models/quantised/method.h"
 #include "models/rope_config.h"
 #include "models/status_macros.h"
+#include "models/tokenizer_end.h"
 
 namespace tessera {
 namespace {
@@ -312,6 +313,11 @@ absl::StatusOr<ModelConfig> read_without_profile(const std::filesystem::path& mo
   if (!parsed.ok()) {
     return absl::Status(parsed.status().code(),
                         absl::StrCat(directory.string(), "/", parsed.status().message()));
+  }
+  TESSERA_ASSIGN_OR_RETURN(const std::optional<int32_t> end,
+                           tokenizer_end_token(directory, parsed->vocab));
+  if (end && std::ranges::find(parsed->eos_ids, *end) == parsed->eos_ids.end()) {
+    parsed->eos_ids.push_back(*end);
   }
   return parsed;
 }

@@ -90,7 +90,8 @@ struct ModelConfig {
 absl::StatusOr<ModelConfig> parse_model_config(std::string_view config_json,
                                                std::string_view generation_config_json);
 
-// The same of a Hugging Face directory, a GGUF file, or a directory with one (models/gguf/model.h),
+// The same of a Hugging Face directory, with the end of text that its tokenizer_config.json names
+// (models/tokenizer_end.h), of a GGUF file, or a directory with one (models/gguf/model.h),
 // with the profile beside it (models/head_profile.h).
 // Errors: also those of find_gguf, GgufModel::open and read_head_profiles; errors of metadata name
 // file and key.

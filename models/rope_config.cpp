@@ -1,5 +1,6 @@
 #include "models/rope_config.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
@@ -189,6 +190,15 @@ absl::Status read_rope(JsonFields& fields, const ConfigRules& rules, ModelConfig
   }
   JsonFields rope(*object, absl::StrCat(fields.path(), ": ", key));
   return read_object(rope, rules, original, config);
+}
+
+int32_t longest_context(const ModelConfig& config) {
+  const RopeScaling& scaling = config.rope_scaling;
+  const int32_t before = scaling.kind == RopeScaling::Kind::yarn     ? scaling.original_context
+                         : scaling.kind == RopeScaling::Kind::linear ? config.context
+                                                                     : 0;
+  const auto stretched = static_cast<int64_t>(static_cast<double>(before) * scaling.factor);
+  return std::max(config.context, static_cast<int32_t>(std::min(stretched, kMaxContext)));
 }
 
 }  // namespace tessera

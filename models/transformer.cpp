@@ -11,6 +11,7 @@
 #include "models/decode_steps.h"
 #include "models/decoder_step.h"
 #include "models/key_frames.h"
+#include "models/rope_config.h"
 #include "models/status_macros.h"
 #include "models/weights.h"
 #include "models/workspace.h"
@@ -153,10 +154,10 @@ absl::Status check_options(const TransformerOptions& options, const ModelConfig&
       options.max_logits_rows < 1) {
     return absl::InvalidArgumentError("the limits of a step must be at least 1");
   }
-  if (limits.context > config.context) {
-    return absl::InvalidArgumentError(absl::StrCat("a context of ", limits.context,
-                                                   " tokens was asked for, but the model has ",
-                                                   config.context, " (max_position_embeddings)"));
+  if (limits.context > longest_context(config)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a context of ", limits.context, " tokens was asked for, but the model has ",
+                     longest_context(config), " (max_position_embeddings and the RoPE scaling)"));
   }
   return absl::OkStatus();
 }

@@ -20,6 +20,7 @@
 #include "kernels/cuda_library.h"
 #include "models/checkpoint.h"
 #include "models/config.h"
+#include "models/rope_config.h"
 #include "models/shared_transformer.h"
 #include "models/status_macros.h"
 #include "models/tensor_table.h"
@@ -79,6 +80,27 @@ absl::StatusOr<std::string> read_chat_template(const std::string& name_or_file) 
   return source;
 }
 
+// Reads the model's own template of chats with tools, if it has one.
+absl::Status load_tool_template(const Settings& settings, Service::Parts& parts) {
+  TESSERA_ASSIGN_OR_RETURN(const std::optional<std::string> source,
+                           find_tool_template(settings.model));
+  if (!source) {
+    return absl::OkStatus();
+  }
+  absl::StatusOr<std::unique_ptr<ChatTemplate>> parsed = ChatTemplate::parse(*source);
+  if (!parsed.ok()) {
+    return absl::Status(parsed.status().code(),
+                        absl::StrCat("the template tool_use of ", settings.model.string(), ": ",
+                                     std::string(parsed.status().message())));
+  }
+  parts.chat_template = with_tool_template(std::move(parts.chat_template), *std::move(parsed));
+  const ChatFormat with_tools = chat_format_of(*source, settings.tool_calls);
+  parts.chat_format.tools = with_tools.tools;
+  parts.chat_format.thoughts = parts.chat_format.thoughts || with_tools.thoughts;
+  spdlog::info("chats with tools have a template of their own: tool_use");
+  return absl::OkStatus();
+}
+
 // Reads the chat template and the notation of tool calls, if the model has a template.
 absl::Status load_chat_template(const Settings& settings, Service::Parts& parts) {
   std::optional<std::string> source;
@@ -103,6 +125,9 @@ absl::Status load_chat_template(const Settings& settings, Service::Parts& parts)
   parts.chat_template = *std::move(parsed);
   parts.chat_template_source = *source;
   parts.chat_format = chat_format_of(*source, settings.tool_calls);
+  if (settings.chat_template.empty()) {
+    TESSERA_RETURN_IF_ERROR(load_tool_template(settings, parts));
+  }
   spdlog::info("chats: tool calls {}, thoughts {}",
                parts.chat_format.tools == nullptr ? "none" : parts.chat_format.tools->name,
                parts.chat_format.thoughts ? "are separated" : "none");
@@ -193,7 +218,7 @@ absl::StatusOr<std::unique_ptr<Engine>> load_engine(const Settings& settings,
   TESSERA_ASSIGN_OR_RETURN(const ModelConfig config, read_model_config(settings.model));
   EngineOptions options = settings.engine;
   options.ranks = ranks;
-  TESSERA_ASSIGN_OR_RETURN(options.context, engine_context(settings, config.context));
+  TESSERA_ASSIGN_OR_RETURN(options.context, engine_context(settings, longest_context(config)));
   const CudaLibrary cuda = settings.device == Device::cuda ? open_cuda_library() : CudaLibrary{};
   const Backend& backend =
       cuda.backend != nullptr ? *cuda.backend : cpu_backend(settings.isa.value_or(best_cpu_isa()));

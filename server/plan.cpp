@@ -14,6 +14,7 @@
 #include "kernels/cuda_library.h"
 #include "models/checkpoint.h"
 #include "models/config.h"
+#include "models/rope_config.h"
 #include "models/shard.h"
 #include "models/status_macros.h"
 #include "models/transformer.h"
@@ -180,7 +181,7 @@ absl::StatusOr<std::string> print_chosen(const Planned& planned, int64_t bytes) 
 absl::StatusOr<std::string> print_plan(const Settings& settings, int64_t memory) {
   TESSERA_ASSIGN_OR_RETURN(const ModelConfig whole, read_model_config(settings.model));
   TESSERA_RETURN_IF_ERROR(check_divides(whole, settings.tensor_parallel));
-  TESSERA_ASSIGN_OR_RETURN(const int32_t context, engine_context(settings, whole.context));
+  TESSERA_ASSIGN_OR_RETURN(const int32_t context, engine_context(settings, longest_context(whole)));
   const CudaLibrary cuda = settings.device == Device::cuda ? open_cuda_library() : CudaLibrary{};
   const Backend& backend =
       cuda.backend != nullptr ? *cuda.backend : cpu_backend(settings.isa.value_or(best_cpu_isa()));

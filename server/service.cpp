@@ -89,7 +89,8 @@ Service::Service(Parts parts) : state_(std::make_unique<State>()) {
   if (const auto id = tokenizer.eos_id()) {
     state_->variables.eos_token = tokenizer.token_bytes(*id, true);
   }
-  state_->text_room.emplace(tokenizer, parts.max_answer_bytes, parts.budget);
+  state_->text_room.emplace(tokenizer, parts.engine->config().vocab, parts.max_answer_bytes,
+                            parts.budget);
   state_->grammars = std::make_unique<GrammarStore>(
       std::move(parts.grammar_compiler), grammar_limits(parts.grammar_memory, parts.engine_load));
   state_->parts = std::move(parts);

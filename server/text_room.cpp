@@ -19,7 +19,8 @@ constexpr std::size_t kPrintedBytes = 2 * 3;
 
 }  // namespace
 
-TextRoom::TextRoom(const Tokenizer& tokenizer, std::size_t max_bytes, ByteBudget* budget)
+TextRoom::TextRoom(const Tokenizer& tokenizer, int32_t rows, std::size_t max_bytes,
+                   ByteBudget* budget)
     : max_bytes_(max_bytes), budget_(budget) {
   bytes_.reserve(static_cast<std::size_t>(tokenizer.vocab_size()));
   for (int32_t id = 0; id < tokenizer.vocab_size(); ++id) {
@@ -27,6 +28,7 @@ TextRoom::TextRoom(const Tokenizer& tokenizer, std::size_t max_bytes, ByteBudget
     bytes_.push_back(static_cast<uint32_t>(bytes));
     longest_ = std::max(longest_, bytes);
   }
+  bytes_.resize(std::max(bytes_.size(), static_cast<std::size_t>(rows)));
 }
 
 absl::StatusOr<ByteBudget::Share> TextRoom::for_tokens(std::span<const int32_t> ids,

@@ -176,17 +176,37 @@ class JinjaTemplate final : public ChatTemplate {
   TemplateTraits traits_;
 };
 
+// As transformers chooses where a model has several templates.
+class ToolAwareTemplate final : public ChatTemplate {
+ public:
+  ToolAwareTemplate(std::unique_ptr<ChatTemplate> plain, std::unique_ptr<ChatTemplate> tool_use)
+      : plain_(std::move(plain)), tool_use_(std::move(tool_use)) {}
+
+  absl::StatusOr<std::vector<TextSegment>> render(const Conversation& conversation,
+                                                  const Variables& variables) const override {
+    return (conversation.tools.empty() ? plain_ : tool_use_)->render(conversation, variables);
+  }
+
+ private:
+  const std::unique_ptr<ChatTemplate> plain_;
+  const std::unique_ptr<ChatTemplate> tool_use_;
+};
+
+// Returns: the text of this name in a list of templates.
+std::optional<std::string> listed_template(const nlohmann::json& list, std::string_view name) {
+  if (!list.is_array()) return std::nullopt;
+  for (const nlohmann::json& item : list) {
+    const nlohmann::json& text = json_member(item, "template");
+    if (json_member(item, "name") == name && text.is_string()) return text.get<std::string>();
+  }
+  return std::nullopt;
+}
+
 absl::StatusOr<std::optional<std::string>> template_of_config(const nlohmann::json& config) {
   const nlohmann::json& value = json_member(config, "chat_template");
   if (value.is_null()) return std::nullopt;
   if (value.is_string()) return value.get<std::string>();
-  if (value.is_array()) {
-    for (const nlohmann::json& item : value) {
-      const nlohmann::json& name = json_member(item, "name");
-      const nlohmann::json& text = json_member(item, "template");
-      if (name == "default" && text.is_string()) return text.get<std::string>();
-    }
-  }
+  if (std::optional<std::string> text = listed_template(value, "default")) return text;
   return absl::InvalidArgumentError(
       "\"chat_template\" of tokenizer_config.json is neither a string nor a list with a template "
       "named \"default\"");
@@ -221,6 +241,29 @@ absl::StatusOr<std::optional<std::string>> find_chat_template(const std::filesys
   if (!std::filesystem::exists(config_file, error)) return std::nullopt;
   TESSERA_ASSIGN_OR_RETURN(const nlohmann::json config, read_json_object(config_file));
   return template_of_config(config);
+}
+
+absl::StatusOr<std::optional<std::string>> find_tool_template(const std::filesystem::path& model) {
+  TESSERA_ASSIGN_OR_RETURN(const std::optional<std::filesystem::path> gguf, find_gguf(model));
+  if (gguf) {
+    TESSERA_ASSIGN_OR_RETURN(const GgufModel opened, GgufModel::open(*gguf));
+    return gguf_chat_template(opened, ".tool_use");
+  }
+  std::error_code error;
+  const std::filesystem::path file = model / "additional_chat_templates" / "tool_use.jinja";
+  if (std::filesystem::exists(file, error)) return read_text_file(file);
+  const std::filesystem::path config_file = model / "tokenizer_config.json";
+  if (std::filesystem::exists(model / "chat_template.jinja", error) ||
+      !std::filesystem::exists(config_file, error)) {
+    return std::nullopt;
+  }
+  TESSERA_ASSIGN_OR_RETURN(const nlohmann::json config, read_json_object(config_file));
+  return listed_template(json_member(config, "chat_template"), "tool_use");
+}
+
+std::unique_ptr<ChatTemplate> with_tool_template(std::unique_ptr<ChatTemplate> plain,
+                                                 std::unique_ptr<ChatTemplate> tool_use) {
+  return std::make_unique<ToolAwareTemplate>(std::move(plain), std::move(tool_use));
 }
 
 }  // namespace tessera

@@ -56,6 +56,15 @@ class ChatTemplate {
 // templates it takes "default". Of a GGUF file, reads the metadata.
 absl::StatusOr<std::optional<std::string>> find_chat_template(const std::filesystem::path& model);
 
+// Returns: the model's template for chats with tools, if it has another one for them: the one named
+// "tool_use" of a list, of the folder additional_chat_templates, or of a GGUF file's metadata.
+// Errors: as find_chat_template.
+absl::StatusOr<std::optional<std::string>> find_tool_template(const std::filesystem::path& model);
+
+// Returns: a template that renders chats with tools by `tool_use`, and others by `plain`.
+std::unique_ptr<ChatTemplate> with_tool_template(std::unique_ptr<ChatTemplate> plain,
+                                                 std::unique_ptr<ChatTemplate> tool_use);
+
 // Built-in templates: "llama2", "llama3", "mistral", "chatml", "zephyr".
 // Returns: nullopt for other names.
 std::optional<std::string_view> builtin_chat_template(std::string_view name);

@@ -212,10 +212,12 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> make_gguf_tokenizer(const GgufModel& 
   return GgufTokenizerBuilder(model).run();
 }
 
-absl::StatusOr<std::optional<std::string>> gguf_chat_template(const GgufModel& model) {
+absl::StatusOr<std::optional<std::string>> gguf_chat_template(const GgufModel& model,
+                                                              std::string_view name) {
   JsonFields fields(model.fields(), model.path().string());
-  if (!fields.has("tokenizer.chat_template")) return std::nullopt;
-  const std::string source = fields.text("tokenizer.chat_template");
+  const std::string key = "tokenizer.chat_template" + std::string(name);
+  if (!fields.has(key.c_str())) return std::nullopt;
+  const std::string source = fields.text(key.c_str());
   TESSERA_RETURN_IF_ERROR(fields.status());
   return source;
 }

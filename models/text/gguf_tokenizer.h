@@ -18,8 +18,10 @@ namespace tessera {
 // a `pre` that is not supported; each names the file and the key.
 absl::StatusOr<std::unique_ptr<Tokenizer>> make_gguf_tokenizer(const GgufModel& model);
 
-// Returns: the chat template in the metadata; nullopt if there is none.
+// Returns: the chat template in the metadata; nullopt if there is none. `name`: ".tool_use" for the
+// one of that name, empty for the default.
 // Errors: InvalidArgument if it is not text.
-absl::StatusOr<std::optional<std::string>> gguf_chat_template(const GgufModel& model);
+absl::StatusOr<std::optional<std::string>> gguf_chat_template(const GgufModel& model,
+                                                              std::string_view name = {});
 
 }  // namespace tessera

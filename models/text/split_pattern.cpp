@@ -55,6 +55,24 @@ using MatchData = std::unique_ptr<pcre2_match_data, Free<pcre2_match_data_free>>
 using MatchContext = std::unique_ptr<pcre2_match_context, Free<pcre2_match_context_free>>;
 using JitStack = std::unique_ptr<pcre2_jit_stack, Free<pcre2_jit_stack_free>>;
 
+// The memory of a match. Each thread keeps one for all expressions. The stack is a mapping of pages
+// and takes a hundred times longer to make than a match of a word, and an expression that splits
+// the words of another is called once a word.
+struct Scratch {
+  MatchData data{pcre2_match_data_create(1, nullptr)};
+  MatchContext context{pcre2_match_context_create(nullptr)};
+  JitStack stack{pcre2_jit_stack_create(kJitStackStart, kJitStackMax, nullptr)};
+
+  Scratch() {
+    if (!made()) return;
+    pcre2_set_match_limit(context.get(), kMatchLimit);
+    pcre2_set_depth_limit(context.get(), kMatchLimit);
+    pcre2_jit_stack_assign(context.get(), nullptr, stack.get());
+  }
+
+  bool made() const { return data != nullptr && context != nullptr; }
+};
+
 }  // namespace
 
 struct SplitPattern::Compiled {
@@ -82,23 +100,17 @@ absl::StatusOr<SplitPattern> SplitPattern::compile(const std::string& source) {
 
 void SplitPattern::split(std::string_view text, std::vector<std::string_view>& words) const {
   const pcre2_code* code = compiled_->code.get();
-  const MatchData data(pcre2_match_data_create_from_pattern(code, nullptr));
-  const MatchContext context(pcre2_match_context_create(nullptr));
-  const JitStack stack(pcre2_jit_stack_create(kJitStackStart, kJitStackMax, nullptr));
-  if (data == nullptr || context == nullptr) {
+  thread_local const Scratch kScratch;
+  if (!kScratch.made()) {
     words.push_back(text);
     return;
   }
-  pcre2_set_match_limit(context.get(), kMatchLimit);
-  pcre2_set_depth_limit(context.get(), kMatchLimit);
-  pcre2_jit_stack_assign(context.get(), nullptr, stack.get());
-
   size_t word = 0;  // begin of the text that is not appended yet
   for (size_t at = 0; at < text.size();) {
     const int found = pcre2_match(code, reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), at,
-                                  PCRE2_NO_UTF_CHECK, data.get(), context.get());
+                                  PCRE2_NO_UTF_CHECK, kScratch.data.get(), kScratch.context.get());
     if (found < 0) break;
-    const PCRE2_SIZE* bounds = pcre2_get_ovector_pointer(data.get());
+    const PCRE2_SIZE* bounds = pcre2_get_ovector_pointer(kScratch.data.get());
     const size_t begin = bounds[0];
     const size_t end = bounds[1];
     if (end <= begin || begin < word) {  // empty, or moved by \K

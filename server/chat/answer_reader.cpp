@@ -6,7 +6,9 @@
 namespace tessera {
 
 AnswerReader::AnswerReader(const AnswerNotation& notation)
-    : tools_(notation.tools == nullptr ? nullptr : notation.tools->make_parser(notation.forced)),
+    : tools_(notation.tools == nullptr
+                 ? nullptr
+                 : notation.tools->make_parser({notation.forced, notation.types})),
       one_call_(notation.one_call) {
   if (notation.thoughts && !notation.forced) {
     thoughts_.emplace(notation.open_thought);

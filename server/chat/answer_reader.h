@@ -2,7 +2,9 @@
 
 #include <memory>
 #include <optional>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "server/chat/answer_part.h"
 #include "server/chat/thought_splitter.h"
@@ -12,11 +14,14 @@ namespace tessera {
 
 // Parts that the text of an answer may have besides content.
 struct AnswerNotation {
-  const ToolFormat* tools = nullptr;  // null: calls are not looked for
-  bool forced = false;                // a grammar makes the text calls of tools
-  bool one_call = false;              // the answer ends after its first call
+  const ToolFormat* tools = nullptr;                     // null: calls are not looked for
+  std::shared_ptr<const ArgumentTypes> types = nullptr;  // of the tools, if the format reads them
+  bool forced = false;                                   // a grammar makes the text calls of tools
+  bool one_call = false;                                 // the answer ends after its first call
   bool thoughts = false;
   bool open_thought = false;  // the prompt ends inside of one
+  // Messages about parts of the tools' schemas that do not bind the answer.
+  std::vector<std::string> left_out{};
 };
 
 // Splits the text of an assistant's answer into its parts, as it is generated.

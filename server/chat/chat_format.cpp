@@ -1,10 +1,14 @@
 #include "server/chat/chat_format.h"
 
 #include <fmt/format.h>
+#include <spdlog/spdlog.h>
 
+#include <memory>
 #include <utility>
 
 #include "models/status_macros.h"
+#include "server/chat/argument_types.h"
+#include "server/chat/json_text.h"
 #include "server/chat/tool_grammar.h"
 #include "server/openai/error.h"
 #include "server/service.h"
@@ -12,8 +16,11 @@
 namespace tessera {
 namespace {
 
+constexpr size_t kShownBytes = 256;  // of a message in the log, which quotes the client's names
+
 // Sets the grammar of the answer, if the tools ask for one.
-absl::Status add_grammar(const ToolFormat& format, const ToolUse& use, GenerateRequest& request) {
+absl::Status add_grammar(const ToolFormat& format, const ToolUse& use, GenerateRequest& request,
+                         std::vector<std::string>& left_out) {
   const bool forced = use.choice == ToolUse::Choice::required;
   if (forced && request.grammar && request.grammar->text_alone) {
     request.grammar.reset();
@@ -24,7 +31,8 @@ absl::Status add_grammar(const ToolFormat& format, const ToolUse& use, GenerateR
                                                     request.grammar->field));
   }
   absl::StatusOr<std::optional<GrammarSpec>> grammar =
-      request.grammar ? calls_or(use, format, *request.grammar) : tool_grammar(use, format);
+      request.grammar ? calls_or(use, format, *request.grammar, left_out)
+                      : tool_grammar(use, format, left_out);
   TESSERA_RETURN_IF_ERROR(grammar.status());
   if (*grammar && request.ignore_eos) {
     return invalid_field("ignore_eos",
@@ -62,14 +70,21 @@ absl::StatusOr<AnswerNotation> prepare_chat(const ChatFormat& format, const Toke
                            "unsupported_parameter");
     }
     notation.tools = format.tools;
+    if (format.tools->reads_types) {
+      notation.types = std::make_shared<const ArgumentTypes>(use.tools);
+    }
     notation.forced = use.choice == ToolUse::Choice::required;
     notation.one_call = !use.parallel;
-    TESSERA_RETURN_IF_ERROR(add_grammar(*format.tools, use, request));
+    TESSERA_RETURN_IF_ERROR(add_grammar(*format.tools, use, request, notation.left_out));
     for (const std::string_view special : format.tools->specials) {
       if (const std::optional<int32_t> id = tokenizer.special_id(special)) {
         request.printed_special.push_back(*id);
       }
     }
+  }
+  for (const std::string& message : notation.left_out) {
+    spdlog::warn("an answer is bound less than its request says: {}",
+                 json_string(std::string_view(message).substr(0, kShownBytes)));
   }
   if (bound || notation.forced) {  // the grammar is that of the answer: there are no thoughts
     notation.thoughts = false;

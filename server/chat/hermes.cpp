@@ -20,7 +20,7 @@ class HermesParser final : public JsonToolParser {
   bool step(bool end, AnswerPart& out) override {
     switch (place_) {
       case Place::text:
-        if (!content_until(kBegin, end, out)) {
+        if (content_until(kSigns, end, out).empty()) {
           return false;
         }
         place_ = Place::call;
@@ -48,8 +48,8 @@ class HermesParser final : public JsonToolParser {
   Place place_;
 };
 
-std::unique_ptr<ToolParser> make_parser(bool forced) {
-  return std::make_unique<HermesParser>(forced);
+std::unique_ptr<ToolParser> make_parser(const ParserSetup& setup) {
+  return std::make_unique<HermesParser>(setup.forced);
 }
 
 }  // namespace

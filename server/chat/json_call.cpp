@@ -177,6 +177,21 @@ JsonCall::State JsonToolParser::read_call(std::string_view marker, AnswerPart& o
   return state;
 }
 
+bool JsonToolParser::read_arguments(AnswerPart& out) {
+  size_t size = 0;
+  while (size < held_.size() && !extent_.closed()) {
+    size += extent_.push(held_[size]) ? 1 : 0;
+  }
+  add_arguments(std::string_view(held_).substr(0, size), out);
+  held_.erase(0, size);
+  if (!extent_.closed()) {
+    return false;
+  }
+  extent_ = {};
+  end_call();
+  return true;
+}
+
 void JsonToolParser::finish(AnswerPart& out) {
   if (!named_) {
     out.content += std::exchange(marker_, {}) + call_.raw();

@@ -68,12 +68,17 @@ class JsonToolParser : public ToolParser {
   // Returns: open if more text is needed.
   JsonCall::State read_call(std::string_view marker, AnswerPart& out);
 
+  // Reads held text into the arguments of a call that begin_call() has begun.
+  // Returns: true if they have ended, and with them the call.
+  bool read_arguments(AnswerPart& out);
+
   void finish(AnswerPart& out) override;
 
  private:
   JsonCall call_;
   std::string marker_;  // of call_
   bool named_ = false;
+  JsonExtent extent_;  // of read_arguments()
 };
 
 }  // namespace tessera

@@ -33,7 +33,7 @@ class LlamaJsonParser final : public JsonToolParser {
       case Place::text:
         break;
     }
-    if (!content_until(kTag, end, out)) {
+    if (content_until(kSpecials, end, out).empty()) {
       return false;
     }
     place_ = Place::call;
@@ -60,7 +60,7 @@ class LlamaJsonParser final : public JsonToolParser {
 
 }  // namespace
 
-std::unique_ptr<ToolParser> make_llama_json_parser(bool /*forced*/) {
+std::unique_ptr<ToolParser> make_llama_json_parser(const ParserSetup& /*setup*/) {
   return std::make_unique<LlamaJsonParser>();
 }
 

@@ -14,6 +14,6 @@ inline constexpr CallLayout kLlamaJsonLayout{.prompt = "",
                                              .separator = "; ",
                                              .end = ""};
 
-std::unique_ptr<ToolParser> make_llama_json_parser(bool forced);
+std::unique_ptr<ToolParser> make_llama_json_parser(const ParserSetup& setup);
 
 }  // namespace tessera

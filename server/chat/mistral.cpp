@@ -26,7 +26,7 @@ class MistralParser final : public JsonToolParser {
   bool step(bool end, AnswerPart& out) override {
     switch (place_) {
       case Place::text:
-        if (!content_until(kBegin, end, out)) {
+        if (content_until(kSigns, end, out).empty()) {
           return false;
         }
         place_ = Place::begin;
@@ -53,7 +53,11 @@ class MistralParser final : public JsonToolParser {
       case Place::arguments:
         break;
     }
-    return read_arguments(out);
+    if (!read_arguments(out)) {
+      return false;
+    }
+    place_ = Place::text;
+    return true;
   }
 
   bool next_call() {
@@ -81,34 +85,18 @@ class MistralParser final : public JsonToolParser {
     name.resize(name.find_last_not_of(" \t\r\n") + 1);
     held_.erase(0, brace);
     begin_call(std::move(name), out);
-    extent_ = {};
     place_ = Place::arguments;
     return true;
-  }
-
-  bool read_arguments(AnswerPart& out) {
-    size_t size = 0;
-    while (size < held_.size() && !extent_.closed()) {
-      size += extent_.push(held_[size]) ? 1 : 0;
-    }
-    add_arguments(std::string_view(held_).substr(0, size), out);
-    held_.erase(0, size);
-    if (extent_.closed()) {
-      end_call();
-      place_ = Place::text;
-    }
-    return extent_.closed();
   }
 
   std::string make_id() const override { return unique_letters(9); }
 
   static constexpr size_t kLongestName = 512;  // with its id
   Place place_;
-  JsonExtent extent_;
 };
 
-std::unique_ptr<ToolParser> make_parser(bool forced) {
-  return std::make_unique<MistralParser>(forced);
+std::unique_ptr<ToolParser> make_parser(const ParserSetup& setup) {
+  return std::make_unique<MistralParser>(setup.forced);
 }
 
 }  // namespace

@@ -1,9 +1,9 @@
 // Llama 3.2 and 4, pythonic: [f(a=1, b="x"), g()]. Each argument is shown when it is complete.
 #include <algorithm>
 #include <cctype>
-#include <nlohmann/json.hpp>
 #include <utility>
 
+#include "server/chat/json_text.h"
 #include "server/chat/llama_json.h"
 #include "server/chat/python_literal.h"
 #include "server/chat/tool_format.h"
@@ -166,13 +166,9 @@ class PythonicParser final : public ToolParser {
     if (held_.empty()) {
       return false;
     }
-    using Json = nlohmann::json;
-    const auto quoted = [](const std::string& text) {
-      return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
-    };
     const std::string value = std::exchange(value_, {});
-    add_arguments((any_argument_ ? ", " : "{") + quoted(key_) + ": " +
-                      python_to_json(value).value_or(quoted(value)),
+    add_arguments((any_argument_ ? ", " : "{") + json_string(key_) + ": " +
+                      python_to_json(value).value_or(json_string(value)),
                   out);
     any_argument_ = true;
     place_ = Place::key;
@@ -199,8 +195,8 @@ class PythonicParser final : public ToolParser {
 };
 
 // The grammar of a forced choice writes JSON, which these models know too.
-std::unique_ptr<ToolParser> make_parser(bool forced) {
-  return forced ? make_llama_json_parser(forced) : std::make_unique<PythonicParser>();
+std::unique_ptr<ToolParser> make_parser(const ParserSetup& setup) {
+  return setup.forced ? make_llama_json_parser(setup) : std::make_unique<PythonicParser>();
 }
 
 }  // namespace

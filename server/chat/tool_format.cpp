@@ -6,8 +6,9 @@ namespace tessera {
 namespace {
 
 // The only list of the formats. The first one whose sign a template has is taken.
-constexpr const ToolFormat* kToolFormats[] = {&kMistralFormat, &kHermesFormat, &kPythonicFormat,
-                                              &kLlamaJsonFormat};
+constexpr const ToolFormat* kToolFormats[] = {&kMistralFormat,  &kDeepseekFormat, &kQwenXmlFormat,
+                                              &kHermesFormat,   &kGraniteFormat,  &kPhi4Format,
+                                              &kPythonicFormat, &kLlamaJsonFormat};
 
 }  // namespace
 

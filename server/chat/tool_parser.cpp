@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "server/chat/marker_search.h"
 #include "server/unique_id.h"
 
 namespace tessera {
@@ -13,30 +14,24 @@ constexpr size_t kMaxHeldBlanks = 1024;
 
 }  // namespace
 
-bool ToolParser::content_until(std::string_view marker, bool end, AnswerPart& out) {
+std::string_view ToolParser::content_until(std::span<const std::string_view> markers, bool end,
+                                           AnswerPart& out) {
   constexpr std::string_view kBlanks = " \t\r\n";
-  const size_t found = held_.find(marker);
-  size_t keep = 0;  // bytes at the end that may belong to a marker
-  if (found == std::string::npos && !end) {
-    keep = std::min(marker.size() - 1, held_.size());
-    while (!marker.starts_with(std::string_view(held_).substr(held_.size() - keep))) {
-      --keep;
-    }
-  }
-  const size_t size = found == std::string::npos ? held_.size() - keep : found;
-  const std::string_view text = std::string_view(held_).substr(0, size);
-  const bool drops_blanks = found != std::string::npos || (end && begun_ > 0);
-  size_t shown = end && !drops_blanks ? size : text.find_last_not_of(kBlanks) + 1;  // npos + 1: 0
-  if (size - shown > kMaxHeldBlanks) {
-    shown = size;
+  const MarkerPlace next = find_marker(held_, markers, end);
+  const std::string_view text = std::string_view(held_).substr(0, next.begin);
+  const bool drops_blanks = !next.marker.empty() || (end && begun_ > 0);
+  size_t shown =
+      end && !drops_blanks ? next.begin : text.find_last_not_of(kBlanks) + 1;  // npos + 1: 0
+  if (next.begin - shown > kMaxHeldBlanks) {
+    shown = next.begin;
   }
   out.content += text.substr(0, shown);
-  if (found != std::string::npos) {
-    held_.erase(0, found + marker.size());
-    return true;
+  if (!next.marker.empty()) {
+    held_.erase(0, next.begin + next.marker.size());
+  } else {
+    held_.erase(0, end ? next.begin : shown);
   }
-  held_.erase(0, end ? size : shown);
-  return false;
+  return next.marker;
 }
 
 ToolParser::Next ToolParser::next_is(std::string_view text, bool end) const {

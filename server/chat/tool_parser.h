@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -36,9 +37,11 @@ class ToolParser {
   // that was never named.
   virtual void finish(AnswerPart& out) = 0;
 
-  // Moves held text to the content until `marker`, which it drops with blanks before it.
-  // Returns: true if the marker was found.
-  bool content_until(std::string_view marker, bool end, AnswerPart& out);
+  // Moves held text to the content until the first of `markers`, which it drops with blanks before
+  // it.
+  // Returns: the marker that was found; empty if there is none yet.
+  std::string_view content_until(std::span<const std::string_view> markers, bool end,
+                                 AnswerPart& out);
 
   // Says whether a text comes next.
   enum class Next : uint8_t { yes, no, unknown };

@@ -12,7 +12,8 @@
 namespace tessera {
 namespace {
 
-// Returns: the text as a terminal of GBNF.
+// Returns: the text as a terminal of GBNF. Control characters have four digits: of an escape with
+// \x the compiler reads as many as there are.
 std::string quoted(const std::string& text) {
   std::string out = "\"";
   for (const char c : text) {
@@ -20,7 +21,7 @@ std::string quoted(const std::string& text) {
       out += '\\';
       out += c;
     } else if (static_cast<unsigned char>(c) < 0x20) {
-      out += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+      out += fmt::format("\\u{:04x}", static_cast<unsigned char>(c));
     } else {
       out += c;
     }

@@ -11,105 +11,14 @@
 #include "models/status_macros.h"
 #include "server/grammar/expanded_size.h"
 #include "server/grammar/pattern.h"
+#include "server/grammar/schema_keywords.h"
 
 namespace tessera {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-// How a keyword is treated.
-enum class Use : uint8_t {
-  ignored,     // says nothing about validity
-  schemas,     // an object of schemas that only $ref reaches
-  whole,       // decides alone: only annotations may stand beside it
-  of_type,     // enforced for values of its type; says nothing about others
-  refused,     // the compiler ignores it, and the answer might not be valid
-  only_false,  // refused unless false
-};
-
-struct Keyword {
-  std::string_view name;
-  Use use;
-  std::string_view type = {};  // of Use::of_type; two where numbers are meant
-};
-
-// The keywords of draft 2020-12 and of older drafts. Others are annotations.
-constexpr Keyword kKeywords[] = {
-    {"$comment", Use::ignored},
-    {"$schema", Use::ignored},
-    {"title", Use::ignored},
-    {"description", Use::ignored},
-    {"default", Use::ignored},
-    {"examples", Use::ignored},
-    {"deprecated", Use::ignored},
-    {"readOnly", Use::ignored},
-    {"writeOnly", Use::ignored},
-    {"contentMediaType", Use::ignored},
-    {"contentEncoding", Use::ignored},
-    {"contentSchema", Use::ignored},
-    {"discriminator", Use::ignored},
-    {"$defs", Use::schemas},
-    {"definitions", Use::schemas},
-    {"$ref", Use::whole},
-    {"const", Use::whole},
-    {"enum", Use::whole},
-    {"anyOf", Use::whole},
-    {"oneOf", Use::whole},
-    {"allOf", Use::whole},
-    {"minimum", Use::of_type, "number"},
-    {"maximum", Use::of_type, "number"},
-    {"exclusiveMinimum", Use::of_type, "number"},
-    {"exclusiveMaximum", Use::of_type, "number"},
-    {"multipleOf", Use::of_type, "number"},
-    {"minLength", Use::of_type, "string"},
-    {"maxLength", Use::of_type, "string"},
-    {"pattern", Use::of_type, "string"},
-    {"format", Use::of_type, "string"},
-    {"items", Use::of_type, "array"},
-    {"prefixItems", Use::of_type, "array"},
-    {"minItems", Use::of_type, "array"},
-    {"maxItems", Use::of_type, "array"},
-    {"uniqueItems", Use::only_false},
-    {"properties", Use::of_type, "object"},
-    {"required", Use::of_type, "object"},
-    {"additionalProperties", Use::of_type, "object"},
-    {"minProperties", Use::of_type, "object"},
-    {"maxProperties", Use::of_type, "object"},
-    {"nullable", Use::only_false},
-    {"patternProperties", Use::refused},
-    {"propertyNames", Use::refused},
-    {"unevaluatedItems", Use::refused},
-    {"unevaluatedProperties", Use::refused},
-    {"additionalItems", Use::refused},
-    {"contains", Use::refused},
-    {"minContains", Use::refused},
-    {"maxContains", Use::refused},
-    {"dependencies", Use::refused},
-    {"dependentRequired", Use::refused},
-    {"dependentSchemas", Use::refused},
-    {"not", Use::refused},
-    {"if", Use::refused},
-    {"then", Use::refused},
-    {"else", Use::refused},
-    {"$id", Use::refused},
-    {"$anchor", Use::refused},
-    {"$dynamicRef", Use::refused},
-    {"$dynamicAnchor", Use::refused},
-    {"$recursiveRef", Use::refused},
-    {"$recursiveAnchor", Use::refused},
-    {"$vocabulary", Use::refused},
-};
-
-constexpr std::string_view kFormats[] = {
-    "date", "date-time",     "duration",     "email", "hostname",
-    "ipv4", "ipv6",          "json-pointer", "time",  "relative-json-pointer",
-    "uri",  "uri-reference", "uri-template", "uuid"};
-
-const Keyword* find_keyword(std::string_view name) {
-  const auto* found = std::find_if(std::begin(kKeywords), std::end(kKeywords),
-                                   [&](const Keyword& keyword) { return keyword.name == name; });
-  return found == std::end(kKeywords) ? nullptr : found;
-}
+constexpr size_t kMaxLeftOut = 8;  // that a relaxed schema names
 
 bool is_type(const Json& value, std::string_view type) {
   return (type == "object" && value.is_object()) || (type == "array" && value.is_array()) ||
@@ -120,8 +29,23 @@ bool is_type(const Json& value, std::string_view type) {
 
 class Checker {
  public:
-  explicit Checker(Json& root) : root_(root) {}
+  // left_out: receives the keywords that are left out; null: they are refused.
+  explicit Checker(Json& root, std::vector<std::string>* left_out = nullptr)
+      : root_(root), left_out_(left_out) {}
 
+  // Returns: the text of the schema, checked.
+  absl::StatusOr<std::string> run() {
+    TESSERA_RETURN_IF_ERROR(check(root_, "$", 0));
+    TESSERA_RETURN_IF_ERROR(check_references());
+    std::string text = root_.dump(-1, ' ', false, Json::error_handler_t::replace);
+    if (std::ssize(text) > kMaxSchemaBytes) {
+      return absl::InvalidArgumentError(fmt::format(
+          "the schema has {} bytes, at most {} are allowed", text.size(), kMaxSchemaBytes));
+    }
+    return text;
+  }
+
+ private:
   absl::Status check(Json& schema, const std::string& path, int depth) {
     if (depth > kMaxSchemaDepth) {
       return refuse(path, fmt::format("is more than {} levels deep", kMaxSchemaDepth));
@@ -138,8 +62,13 @@ class Checker {
     TESSERA_RETURN_IF_ERROR(check_keywords(schema, path));
     TESSERA_RETURN_IF_ERROR(check_parts(schema, path, depth));
     open_unnamed(schema);
-    TESSERA_RETURN_IF_ERROR(name_required(schema, path));
-    return check_escaped_names(schema, path);
+    if (absl::Status status = name_required(schema, path); !status.ok()) {
+      TESSERA_RETURN_IF_ERROR(leave_out(schema, "required", std::move(status)));
+    }
+    if (absl::Status status = check_escaped_names(schema, path); !status.ok()) {
+      return leave_out(schema, "additionalProperties", std::move(status));
+    }
+    return absl::OkStatus();
   }
 
   // A reference that leads back to itself before any value begins would never end.
@@ -150,87 +79,108 @@ class Checker {
     return absl::OkStatus();
   }
 
- private:
-  static absl::Status refuse(const std::string& path, std::string_view message) {
-    return absl::InvalidArgumentError(fmt::format("{} {}", path, message));
+  static absl::Status refuse(std::string_view path, absl::string_view message) {
+    return absl::InvalidArgumentError(fmt::format("{} {}", path, std::string(message)));
+  }
+
+  // Refuses a keyword, or leaves it out of a relaxed schema, with others that depend on it:
+  // `additionalProperties` speaks of all names that are no properties.
+  absl::Status leave_out(Json& schema, std::string_view name, absl::Status why) {
+    if (left_out_ == nullptr) {
+      return why;
+    }
+    if (left_out_->size() < kMaxLeftOut) {
+      left_out_->emplace_back(why.message());
+    }
+    schema.erase(std::string(name));
+    if (name == "properties") {
+      schema.erase("additionalProperties");
+      schema.erase("required");
+    } else if (name == "prefixItems") {
+      schema.erase("items");
+    }
+    return absl::OkStatus();
   }
 
   // Checks which keywords stand in a schema, and beside which others.
-  static absl::Status check_keywords(const Json& schema, const std::string& path) {
+  absl::Status check_keywords(Json& schema, const std::string& path) {
+    drop_format(schema);
+    std::vector<const SchemaKeyword*> present;
     std::string_view whole;
     for (const auto& [name, value] : schema.items()) {
-      const Keyword* keyword = find_keyword(name);
-      if (keyword == nullptr) {
-        continue;
-      }
-      const std::string place = path + "." + std::string(name);
-      if (keyword->use == Use::refused || (keyword->use == Use::only_false && value != false)) {
-        return refuse(place, "is not supported in grammars");
-      }
-      if (keyword->use == Use::whole) {
-        if (!whole.empty()) {
-          return refuse(place, fmt::format("is not supported beside {}", whole));
-        }
-        whole = keyword->name;
+      if (const SchemaKeyword* keyword = find_keyword(name)) {
+        present.push_back(keyword);
+        whole = whole.empty() && keyword->use == KeywordUse::whole ? keyword->name : whole;
       }
     }
-    for (const auto& [name, value] : schema.items()) {
-      const Keyword* keyword = find_keyword(name);
-      if (keyword == nullptr || keyword->use != Use::of_type) {
-        continue;
-      }
-      const std::string place = path + "." + std::string(name);
-      if (!whole.empty()) {
-        return refuse(place, fmt::format("is not supported beside {}", whole));
-      }
-      // Without a type the compiler takes a schema for one of objects or of arrays, or ignores it.
-      const bool typed = schema.contains("type") ||
-                         (keyword->type == "object" && (schema.contains("properties") ||
-                                                        schema.contains("additionalProperties"))) ||
-                         (keyword->type == "array" &&
-                          (schema.contains("items") || schema.contains("prefixItems")));
-      if (!typed) {
-        return refuse(place, "needs a type beside it");
+    for (const SchemaKeyword* keyword : present) {
+      const std::string why = keyword_obstacle(schema, *keyword, whole);
+      if (!why.empty() && schema.contains(keyword->name)) {
+        TESSERA_RETURN_IF_ERROR(leave_out(schema, keyword->name,
+                                          refuse(fmt::format("{}.{}", path, keyword->name), why)));
       }
     }
     if (!whole.empty() && schema.contains("type") && whole != "const" && whole != "enum") {
-      return refuse(path + ".type", fmt::format("is not supported beside {}", whole));
+      return leave_out(schema, "type",
+                       refuse(path + ".type", fmt::format("is not supported beside {}", whole)));
     }
     return absl::OkStatus();
   }
 
   absl::Status check_parts(Json& schema, const std::string& path, int depth) {
-    for (auto& [name, value] : schema.items()) {
-      const std::string place = path + "." + std::string(name);
-      if (name == "properties" || name == "$defs" || name == "definitions") {
-        TESSERA_RETURN_IF_ERROR(check_members(value, place, depth));
-      } else if (name == "items" || name == "additionalProperties") {
-        if (value != false) {
-          TESSERA_RETURN_IF_ERROR(check(value, place, depth + 1));
+    std::vector<std::string> names;
+    for (const auto& [name, value] : schema.items()) {
+      names.push_back(name);
+    }
+    for (const std::string& name : names) {
+      if (schema.contains(name)) {
+        if (absl::Status status = check_part(schema, name, path, depth); !status.ok()) {
+          TESSERA_RETURN_IF_ERROR(leave_out(schema, name, std::move(status)));
         }
-      } else if (name == "anyOf" || name == "oneOf" || name == "allOf" || name == "prefixItems") {
-        TESSERA_RETURN_IF_ERROR(check_list(value, place, depth));
-      } else if (name == "$ref") {
-        TESSERA_RETURN_IF_ERROR(add_reference(value, place, path));
-      } else if (name == "type") {
-        TESSERA_RETURN_IF_ERROR(check_type(value, place));
-      } else if (name == "const" || name == "enum") {
-        TESSERA_RETURN_IF_ERROR(check_values(schema, std::string(name), path));
-      } else if (name == "pattern" && value.is_string()) {
-        const auto& given = value.get_ref<const std::string&>();
-        patterns_.add(pattern_size(given, Notation::regex));
-        if (const absl::Status size = patterns_.check(); !size.ok()) {
-          return refuse(place, std::string(size.message()));
-        }
-        const auto pattern = prepare_pattern(given);
-        if (!pattern.ok()) {
-          return refuse(place, std::string(pattern.status().message()));
-        }
-        value = *pattern;
-      } else {
-        TESSERA_RETURN_IF_ERROR(check_value(schema, std::string(name), place));
       }
     }
+    return absl::OkStatus();
+  }
+
+  absl::Status check_part(Json& schema, const std::string& name, const std::string& path,
+                          int depth) {
+    Json& value = schema.at(name);
+    const std::string place = path + "." + name;
+    if (name == "properties" || name == "$defs" || name == "definitions") {
+      return check_members(value, place, depth);
+    }
+    if (name == "items" || name == "additionalProperties") {
+      return value == false ? absl::OkStatus() : check(value, place, depth + 1);
+    }
+    if (name == "anyOf" || name == "oneOf" || name == "allOf" || name == "prefixItems") {
+      return check_list(value, place, depth);
+    }
+    if (name == "$ref") {
+      return add_reference(value, place, path);
+    }
+    if (name == "type") {
+      return check_type(value, place);
+    }
+    if (name == "const" || name == "enum") {
+      return check_values(schema, name, path);
+    }
+    if (name == "pattern" && value.is_string()) {
+      return check_pattern(value, place);
+    }
+    return check_value(schema, name, place);
+  }
+
+  absl::Status check_pattern(Json& value, const std::string& place) {
+    const auto& given = value.get_ref<const std::string&>();
+    patterns_.add(pattern_size(given, Notation::regex));
+    if (const absl::Status size = patterns_.check(); !size.ok()) {
+      return refuse(place, size.message());
+    }
+    const auto pattern = prepare_pattern(given);
+    if (!pattern.ok()) {
+      return refuse(place, pattern.status().message());
+    }
+    value = *pattern;
     return absl::OkStatus();
   }
 
@@ -302,8 +252,8 @@ class Checker {
   static absl::Status check_value(const Json& schema, const std::string& name,
                                   const std::string& place) {
     const Json& value = schema.at(name);
-    const Keyword* keyword = find_keyword(name);
-    if (keyword == nullptr || keyword->use != Use::of_type) {
+    const SchemaKeyword* keyword = find_keyword(name);
+    if (keyword == nullptr || keyword->use != KeywordUse::of_type) {
       return absl::OkStatus();
     }
     if (name.starts_with("min") || name.starts_with("max")) {
@@ -318,11 +268,8 @@ class Checker {
     if (name == "pattern" && !value.is_string()) {
       return refuse(place, "must be a string");
     }
-    if (name == "format" &&
-        (!value.is_string() ||
-         std::find(std::begin(kFormats), std::end(kFormats), value.get_ref<const std::string&>()) ==
-             std::end(kFormats))) {
-      return refuse(place, "is a format that grammars do not have");
+    if (name == "format" && !value.is_string()) {
+      return refuse(place, "must be a string");
     }
     if (name == "required" &&
         !(value.is_array() && std::all_of(value.begin(), value.end(),
@@ -370,6 +317,9 @@ class Checker {
       return refuse(path + ".$ref", "leads back to itself before any value begins");
     }
     const Json* schema = find_target(target);
+    if (schema == nullptr) {  // left out after the reference was read
+      return refuse(path + ".$ref", "names a schema that grammars do not have");
+    }
     std::vector<const Json*> open{schema};
     while (!open.empty()) {
       const Json& at = *open.back();
@@ -390,13 +340,6 @@ class Checker {
     }
     ending_.insert(target);
     return absl::OkStatus();
-  }
-
-  static bool has_type(const Json& schema, std::string_view type) {
-    const auto found = schema.find("type");
-    return found != schema.end() &&
-           (*found == type ||
-            (found->is_array() && std::find(found->begin(), found->end(), type) != found->end()));
   }
 
   // Objects and arrays that name nothing may hold anything.
@@ -421,9 +364,9 @@ class Checker {
     const auto bytes = static_cast<int64_t>(
         additional.dump(-1, ' ', false, Json::error_handler_t::replace).size());
     for (const Json& name : required) {
-      Json& properties = schema["properties"];
       const auto& text = name.get_ref<const std::string&>();
-      if (properties.contains(text)) {
+      const auto properties = schema.find("properties");
+      if (properties != schema.end() && properties->contains(text)) {
         continue;
       }
       if (additional == false) {
@@ -433,7 +376,7 @@ class Checker {
       if (++nodes_ > kMaxSchemaNodes || added_bytes_ > kMaxSchemaBytes) {
         return refuse(path + ".required", "names too much that is not among the properties");
       }
-      properties[text] = additional;
+      schema["properties"][text] = additional;
     }
     return absl::OkStatus();
   }
@@ -456,6 +399,7 @@ class Checker {
   }
 
   Json& root_;
+  std::vector<std::string>* const left_out_;
   int nodes_ = 0;
   PatternSize patterns_;     // of those read
   int64_t added_bytes_ = 0;  // of properties that only `required` names
@@ -469,14 +413,20 @@ class Checker {
 absl::StatusOr<std::string> prepare_schema(const nlohmann::ordered_json& schema) {
   Json prepared = schema;
   Checker checker(prepared);
-  TESSERA_RETURN_IF_ERROR(checker.check(prepared, "$", 0));
-  TESSERA_RETURN_IF_ERROR(checker.check_references());
-  std::string text = prepared.dump(-1, ' ', false, Json::error_handler_t::replace);
-  if (std::ssize(text) > kMaxSchemaBytes) {
-    return absl::InvalidArgumentError(fmt::format("the schema has {} bytes, at most {} are allowed",
-                                                  text.size(), kMaxSchemaBytes));
+  return checker.run();
+}
+
+RelaxedSchema relax_schema(const nlohmann::ordered_json& schema) {
+  RelaxedSchema relaxed;
+  Json prepared = schema;
+  Checker checker(prepared, &relaxed.left_out);
+  absl::StatusOr<std::string> text = checker.run();
+  if (!text.ok()) {
+    relaxed.left_out.emplace_back(text.status().message());
+    text = Json{{"type", "object"}, {"additionalProperties", true}}.dump();
   }
-  return text;
+  relaxed.text = *std::move(text);
+  return relaxed;
 }
 
 }  // namespace tessera

@@ -31,6 +31,10 @@ constexpr std::size_t kDiscardedBytes = 16 << 10;
 // A body is sent together with its head up to this size, and else apart, without a copy.
 constexpr std::size_t kJoinedBytes = 64 << 10;
 
+// Bytes that a job inflates: the first of a body, which is a short job, and each other.
+constexpr std::size_t kFirstInflatedBytes = 32 << 10;
+constexpr std::size_t kInflatedBytes = 256 << 10;
+
 // End of a coroutine. Our own code throws nothing, so a failure is a lack of memory or a bug.
 void report(const std::exception_ptr& failure) {
   if (failure == nullptr) {
@@ -278,15 +282,22 @@ asio::awaitable<bool> HttpConnection::on_pool(std::string_view key_name, std::si
       asio::use_awaitable);
 }
 
-// The room for the body grows to that of both forms.
+// The room for the body grows to that of both forms. A job inflates no more than the bytes that it
+// counts in the client's turns, because a few compressed bytes may stand for megabytes.
 asio::awaitable<std::optional<NotInflated>> HttpConnection::inflate(HttpRequest& request) {
-  std::optional<NotInflated> why;
   const auto grow = [this](std::size_t bytes) { return room_for_body_.grow_to(bytes); };
-  const auto job = [&] { why = inflate_body(request.body, args_.options.body_bytes, grow); };
-  if (!co_await on_pool(admission_.key_name, request.body.size(), job)) {
-    why = NotInflated{503, "too many requests wait to be read: try again later"};
+  BodyInflater inflater(request.body, args_.options.body_bytes, grow);
+  std::size_t bytes = kFirstInflatedBytes;
+  std::size_t counted = request.body.size() + bytes;
+  bool done = false;
+  while (!done) {
+    const auto job = [&] { done = inflater.step(bytes); };
+    if (!co_await on_pool(admission_.key_name, counted, job)) {
+      co_return NotInflated{503, "too many requests wait to be read: try again later"};
+    }
+    bytes = counted = kInflatedBytes;
   }
-  co_return why;
+  co_return inflater.refusal();
 }
 
 // Returns: false if the connection must be closed.

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "absl/strings/match.h"
 
@@ -12,23 +13,7 @@ namespace tessera {
 namespace {
 
 constexpr std::size_t kPieceBytes = 64 << 10;
-
-// zlib's state of one body.
-class Inflater {
- public:
-  Inflater() { ok_ = inflateInit2(&stream_, kWindowBits) == Z_OK; }
-  ~Inflater() { inflateEnd(&stream_); }
-  Inflater(const Inflater&) = delete;
-  Inflater& operator=(const Inflater&) = delete;
-
-  bool ok() const { return ok_; }
-  z_stream& stream() { return stream_; }
-
- private:
-  static constexpr int kWindowBits = 15 + 32;  // the largest window; gzip or zlib, by the header
-  z_stream stream_{};
-  bool ok_ = false;
-};
+constexpr int kWindowBits = 15 + 32;  // the largest window; gzip or zlib, by the header
 
 bool equals(std::string_view coding, const char* name) {
   return absl::EqualsIgnoreCase({coding.data(), coding.size()}, name);
@@ -44,42 +29,68 @@ bool is_compressed(std::string_view coding) {
   return equals(coding, "gzip") || equals(coding, "x-gzip") || equals(coding, "deflate");
 }
 
-std::optional<NotInflated> inflate_body(std::string& body, std::size_t max_bytes,
-                                        const std::function<bool(std::size_t)>& take_room) {
-  Inflater inflater;
-  if (!inflater.ok() || body.size() > std::numeric_limits<uInt>::max()) {
-    return NotInflated{503, "no memory to inflate the body"};
-  }
-  z_stream& stream = inflater.stream();
-  stream.next_in = reinterpret_cast<Bytef*>(body.data());
-  stream.avail_in = static_cast<uInt>(body.size());
-  std::string result;
-  int state = Z_OK;
-  while (state != Z_STREAM_END) {
-    const std::size_t before = result.size();
-    const std::size_t piece = std::min(kPieceBytes, max_bytes + 1 - before);
-    if (!take_room(body.size() + before + piece)) {
-      return NotInflated{503, "the bodies of other requests fill this server's memory"};
+// zlib's state of one body.
+struct BodyInflater::State {
+  State() { ok = inflateInit2(&stream, kWindowBits) == Z_OK; }
+  ~State() { inflateEnd(&stream); }
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+
+  z_stream stream{};
+  bool ok = false;
+};
+
+BodyInflater::BodyInflater(std::string& body, std::size_t max_bytes,
+                           std::function<bool(std::size_t)> take_room)
+    : body_(body),
+      max_bytes_(max_bytes),
+      take_room_(std::move(take_room)),
+      state_(std::make_unique<State>()) {}
+
+BodyInflater::~BodyInflater() = default;
+
+bool BodyInflater::refuse(int status, std::string reason) {
+  refusal_ = NotInflated{status, std::move(reason)};
+  return true;
+}
+
+bool BodyInflater::step(std::size_t bytes) {
+  z_stream& stream = state_->stream;
+  if (stream.next_in == nullptr) {
+    if (!state_->ok || body_.size() > std::numeric_limits<uInt>::max()) {
+      return refuse(503, "no memory to inflate the body");
     }
-    result.resize(before + piece);
-    stream.next_out = reinterpret_cast<Bytef*>(result.data() + before);
+    stream.next_in = reinterpret_cast<Bytef*>(body_.data());
+    stream.avail_in = static_cast<uInt>(body_.size());
+  }
+  const std::size_t end = result_.size() + bytes;
+  while (result_.size() < end) {
+    const std::size_t before = result_.size();
+    const std::size_t piece = std::min({kPieceBytes, max_bytes_ + 1 - before, end - before});
+    if (!take_room_(body_.size() + before + piece)) {
+      return refuse(503, "the bodies of other requests fill this server's memory");
+    }
+    result_.resize(before + piece);
+    stream.next_out = reinterpret_cast<Bytef*>(result_.data() + before);
     stream.avail_out = static_cast<uInt>(piece);
-    state = inflate(&stream, Z_NO_FLUSH);
-    result.resize(before + piece - stream.avail_out);
-    if (result.size() > max_bytes) {
-      return NotInflated{
-          413, fmt::format("the inflated body is longer than the {} bytes allowed", max_bytes)};
+    const int state = inflate(&stream, Z_NO_FLUSH);
+    result_.resize(before + piece - stream.avail_out);
+    if (result_.size() > max_bytes_) {
+      return refuse(
+          413, fmt::format("the inflated body is longer than the {} bytes allowed", max_bytes_));
     }
-    if ((state != Z_OK && state != Z_STREAM_END) ||
-        (state == Z_OK && stream.avail_out > 0 && stream.avail_in == 0)) {
-      return NotInflated{400, "the body is not what its Content-Encoding says"};
+    if (state == Z_STREAM_END && stream.avail_in > 0) {
+      return refuse(400, "bytes follow the compressed body");
+    }
+    if (state == Z_STREAM_END) {
+      body_ = std::move(result_);
+      return true;
+    }
+    if (state != Z_OK || (stream.avail_out > 0 && stream.avail_in == 0)) {
+      return refuse(400, "the body is not what its Content-Encoding says");
     }
   }
-  if (stream.avail_in > 0) {
-    return NotInflated{400, "bytes follow the compressed body"};
-  }
-  body = std::move(result);
-  return std::nullopt;
+  return false;
 }
 
 }  // namespace tessera

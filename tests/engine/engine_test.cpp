@@ -383,5 +383,30 @@ TEST(EngineOptions, AreRefusedByNameWhenTheyMakeNoSense) {
               HasSubstr("f32 cannot be combined with another format"));
 }
 
+class StretchedModel : public FakeModel {
+ public:
+  StretchedModel() : FakeModel(64), stretched_(FakeModel::config()) {
+    stretched_.rope_scaling = {
+        .kind = RopeScaling::Kind::yarn, .factor = 4, .original_context = 64};
+  }
+  const ModelConfig& config() const override { return stretched_; }
+
+ private:
+  ModelConfig stretched_;
+};
+
+TEST(EngineOptions, MayHaveTheContextThatYarnStretches) {
+  ThreadPool threads(1);
+  const auto made = [&](int32_t context) {
+    EngineOptions options = small_options();
+    options.context = context;
+    return Engine::create(options, std::make_unique<StretchedModel>(), cpu_backend(CpuIsa::scalar),
+                          threads.stream())
+        .status();
+  };
+  EXPECT_TRUE(made(256).ok()) << made(256);
+  EXPECT_THAT(std::string(made(257).message()), HasSubstr("made for 256"));
+}
+
 }  // namespace
 }  // namespace tessera

@@ -17,7 +17,7 @@ namespace tessera {
 // every head. A page that is lost, shared, swapped or stale therefore causes a defect or another
 // text.
 // Requires: pages of floats, and policies that keep every token in its place.
-class FakeModel final : public Transformer {
+class FakeModel : public Transformer {
  public:
   static constexpr int32_t kVocab = 61;
   static constexpr int32_t kEos = 1;

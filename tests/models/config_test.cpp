@@ -7,6 +7,7 @@
 
 #include "models/config_json.h"
 #include "models/random_checkpoint.h"
+#include "models/rope_config.h"
 #include "models/tensor_table.h"
 #include "nlohmann/json.hpp"
 #include "tests/models/temporary_directory.h"
@@ -135,6 +136,33 @@ TEST(ModelConfig, ReadsLinearScalingAndTheDefaultOne) {
   EXPECT_FLOAT_EQ(parse(config)->rope_theta, 1e6f);
 }
 
+// As model cards of Qwen ask for: the context before YaRN stays in max_position_embeddings.
+TEST(ModelConfig, IsStretchedByYarnAndByLinearScaling) {
+  json config = llama();
+  const auto longest = [&] { return longest_context(parse(config).value()); };
+  config["max_position_embeddings"] = 32768;
+  EXPECT_EQ(longest(), 32768);
+  config["rope_scaling"] = {
+      {"type", "yarn"}, {"factor", 4.0}, {"original_max_position_embeddings", 32768}};
+  EXPECT_EQ(longest(), 131072);
+  config["max_position_embeddings"] = 131072;
+  EXPECT_EQ(longest(), 131072) << "stretched already";
+  config["max_position_embeddings"] = 40960;
+  EXPECT_EQ(longest(), 131072) << "Qwen3";
+  config["rope_scaling"]["factor"] = 1.0;
+  EXPECT_EQ(longest(), 40960);
+  config["rope_scaling"] = {{"rope_type", "yarn"}, {"factor", 2.5}};
+  EXPECT_EQ(longest(), 102400) << "without the original context";
+  config["rope_scaling"] = {{"type", "linear"}, {"factor", 4}};
+  EXPECT_EQ(longest(), 163840);
+  config["rope_scaling"] = {{"type", "dynamic"}, {"factor", 4}};
+  EXPECT_EQ(longest(), 40960);
+  config["rope_scaling"] = llama3_scaling("rope_type");
+  EXPECT_EQ(longest(), 40960);
+  config["rope_scaling"] = {{"type", "linear"}, {"factor", 1e6}};
+  EXPECT_EQ(longest(), 1 << 26) << "the limit of all contexts";
+}
+
 TEST(ModelConfig, ReadsMistralsSlidingWindowAndItsAbsence) {
   json config = of_architecture("MistralForCausalLM");
   config["sliding_window"] = 2048;
@@ -229,6 +257,33 @@ TEST(ModelConfig, ReadsADirectoryWithAndWithoutAGenerationConfig) {
   write_file(directory / "generation_config.json", "{");
   EXPECT_THAT(std::string(read_model_config(directory.path()).status().message()),
               AllOf(HasSubstr(directory.path().string()), HasSubstr("generation_config.json")));
+}
+
+TEST(ModelConfig, UnitesTheEndOfTheTokenizerWithThoseOfGeneration) {
+  const TemporaryDirectory directory;
+  const auto ends = [&] { return read_model_config(directory.path()).value().eos_ids; };
+  const auto tokenizer = [&](const char* text) {
+    write_file(directory / "tokenizer_config.json", text);
+  };
+  write_file(directory / "config.json", llama().dump());
+  write_file(directory / "generation_config.json", R"({"eos_token_id": [9, 8]})");
+  tokenizer(R"({"eos_token": "<|im_end|>", "added_tokens_decoder": {
+      "7": {"content": "<|im_end|>", "special": true}, "5": {"content": "x"}}})");
+  EXPECT_THAT(ends(), ElementsAre(9, 8, 7));
+  tokenizer(R"({"eos_token": {"content": "x"}, "added_tokens_decoder": {"8": {"content": "x"}}})");
+  EXPECT_THAT(ends(), ElementsAre(9, 8));
+  write_file(directory / "added_tokens.json", R"({"<end>": 6, "<far>": 1000000, "<odd>": "1"})");
+  tokenizer(R"({"eos_token": "<end>"})");
+  EXPECT_THAT(ends(), ElementsAre(9, 8, 6));
+  for (const char* const none :
+       {R"({"eos_token": "<far>"})", R"({"eos_token": "<odd>"})", R"({"eos_token": null})", "{}",
+        R"({"eos_token": "unknown", "added_tokens_decoder": [1]})"}) {
+    tokenizer(none);
+    EXPECT_THAT(ends(), ElementsAre(9, 8)) << none;
+  }
+  tokenizer("[");
+  EXPECT_THAT(std::string(read_model_config(directory.path()).status().message()),
+              HasSubstr("tokenizer_config.json"));
 }
 
 // Each config must be refused with a message that names the field.

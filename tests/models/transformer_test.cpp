@@ -226,6 +226,18 @@ TEST(Transformer, RefusesAContextBeyondTheModels) {
               testing::AllOf(testing::HasSubstr("193"), testing::HasSubstr("192")));
 }
 
+// Positions beyond max_position_embeddings, for which YaRN has frequencies.
+TEST(Transformer, TakesTheContextThatYarnStretches) {
+  const TemporaryDirectory directory;
+  ModelConfig config = tiny_llama_config();
+  config.rope_scaling = {
+      .kind = RopeScaling::Kind::yarn, .factor = 4, .original_context = config.context};
+  ASSERT_TRUE(write_random_checkpoint(directory.path(), config, kSeed).ok());
+  EXPECT_TRUE(load(directory.path(), {.limits = {1, 1, 4 * 192}, .max_logits_rows = 1}).ok());
+  const auto model = load(directory.path(), {.limits = {1, 1, 4 * 192 + 1}, .max_logits_rows = 1});
+  EXPECT_THAT(std::string(model.status().message()), testing::HasSubstr("768"));
+}
+
 TEST(Transformer, RefusesEmptyLimits) {
   const TemporaryDirectory directory;
   ASSERT_TRUE(write_random_checkpoint(directory.path(), tiny_llama_config(), kSeed).ok());

@@ -260,6 +260,9 @@ std::vector<int32_t> FakeTokenizer::encode(std::span<const TextSegment> segments
 }
 
 std::string FakeTokenizer::token_bytes(int32_t id, bool keep_special) const {
+  if (id >= vocab_size()) {
+    return {};
+  }
   if (is_special(id)) {
     return !keep_special ? "" : id == 256 ? "<s>" : "</s>";
   }

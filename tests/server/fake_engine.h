@@ -104,6 +104,7 @@ class FakeEngine final : public Engine {
   ModelConfig config_ = [] {
     ModelConfig config;
     config.hidden = 4;
+    config.vocab = 260;  // two more than the tokenizer's
     return config;
   }();
 };

@@ -66,7 +66,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadSchema{R"({"enum":[]})", "$.enum"},
         BadSchema{R"({"enum":["a",5],"type":"string"})", "$.enum has a value"},
         BadSchema{R"({"const":"a","type":"integer"})", "$.const has a value"},
-        BadSchema{R"({"type":"string","format":"iban"})", "$.format"},
+        BadSchema{R"({"type":"string","format":5})", "$.format"},
         BadSchema{R"({"type":"string","maxLength":-1})", "$.maxLength"},
         BadSchema{R"({"type":"string","maxLength":1000000})", "$.maxLength"},
         BadSchema{R"({"type":"integer","minimum":"5"})", "$.minimum"},
@@ -87,6 +87,85 @@ TEST(Schema, OpensObjectsAndArraysThatNameNothing) {
             R"({"type":"object","additionalProperties":true})");
   EXPECT_EQ(*prepare_schema({{"type", "array"}}), R"({"type":"array","items":true})");
 }
+
+TEST(Schema, TakesAFormatWithoutAGrammarForAnAnnotation) {
+  const auto text = [](const std::string& schema) {
+    return *prepare_schema(nlohmann::ordered_json::parse(schema));
+  };
+  for (const char* const format : {"int32", "int64", "float", "double", "byte", "password",
+                                   "binary", "path", "iban", "idn-email", "regex", ""}) {
+    const std::string of = ",\"format\":\"" + std::string(format) + "\"";
+    for (const char* const type :
+         {R"("type":"integer","minimum":3)", R"("type":"number")",
+          R"("type":"string","maxLength":4)", R"("type":["string","null"])", R"("enum":["a"])",
+          R"("title":"T")"}) {
+      const std::string plain = "{" + std::string(type) + "}";
+      EXPECT_EQ(text("{" + std::string(type) + of + "}"), plain);
+      EXPECT_EQ(text(R"({"anyOf":[{)" + std::string(type) + of + "}]}"),
+                R"({"anyOf":[)" + plain + "]}");
+    }
+  }
+}
+
+// The compiler takes a format for the whole of a text.
+TEST(Schema, KeepsAFormatOnlyWhereItIsTheWholeOfAText) {
+  const auto kept = [](const char* schema) {
+    return nlohmann::ordered_json::parse(*prepare_schema(nlohmann::ordered_json::parse(schema)))
+        .contains("format");
+  };
+  EXPECT_TRUE(kept(R"({"type":"string","format":"date"})"));
+  EXPECT_TRUE(kept(R"({"type":["string","null"],"format":"uuid","title":"U"})"));
+  EXPECT_FALSE(kept(R"({"type":"string","format":"email","pattern":"^a"})"));
+  EXPECT_FALSE(kept(R"({"type":"string","format":"uuid","minLength":36})"));
+  EXPECT_FALSE(kept(R"({"type":"integer","format":"date"})"));
+  EXPECT_FALSE(kept(R"({"format":"date"})"));
+  EXPECT_FALSE(kept(R"({"const":"2026-01-01","format":"date"})"));
+}
+
+struct Relaxed {
+  const char* schema;
+  const char* text;
+  const char* left_out;  // begins the first message; empty: there is none
+};
+
+class RelaxedSchemas : public testing::TestWithParam<Relaxed> {};
+
+TEST_P(RelaxedSchemas, BindWhatAGrammarCan) {
+  const RelaxedSchema relaxed = relax_schema(nlohmann::ordered_json::parse(GetParam().schema));
+  EXPECT_EQ(relaxed.text, GetParam().text);
+  EXPECT_THAT(relaxed.left_out.empty() ? "" : relaxed.left_out.front(),
+              testing::StartsWith(GetParam().left_out));
+  EXPECT_EQ(relaxed.left_out.empty(), std::string_view(GetParam().left_out).empty());
+  const auto again = prepare_schema(nlohmann::ordered_json::parse(relaxed.text));
+  EXPECT_TRUE(again.ok()) << again.status();
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Keywords, RelaxedSchemas,
+    testing::Values(
+        Relaxed{R"({"type":"integer","minimum":1})", R"({"type":"integer","minimum":1})", ""},
+        Relaxed{R"({"type":"object","properties":{"n":{"type":"integer","not":{"const":3}}},)"
+                R"("required":["n"]})",
+                R"({"type":"object","properties":{"n":{"type":"integer"}},"required":["n"]})",
+                "$.properties.n.not "},
+        Relaxed{R"({"type":"array","items":{"type":"null"},"uniqueItems":true})",
+                R"({"type":"array","items":{"type":"null"}})", "$.uniqueItems "},
+        Relaxed{R"({"$ref":"#/$defs/a","minLength":1,"$defs":{"a":{"type":"null"}}})",
+                R"({"$ref":"#/$defs/a","$defs":{"a":{"type":"null"}}})", "$.minLength "},
+        Relaxed{R"({"type":"object","anyOf":[{"type":"null"}],"oneOf":[true]})",
+                R"({"anyOf":[{"type":"null"}]})", "$.oneOf "},
+        Relaxed{R"({"type":"object","properties":{"a":false},"additionalProperties":false})",
+                R"({"type":"object","additionalProperties":true})", "$.properties.a allows no"},
+        Relaxed{R"({"type":"object","required":["a"],"additionalProperties":false})",
+                R"({"type":"object","additionalProperties":false})", "$.required "},
+        Relaxed{R"({"type":"string","pattern":"[\\S,]","maxLength":3})",
+                R"({"type":"string","maxLength":3})", "$.pattern "},
+        Relaxed{R"({"type":"object","properties":{"a":{"$ref":"http://x/y"}}})",
+                R"({"type":"object","properties":{"a":{}}})", "$.properties.a.$ref "},
+        Relaxed{R"({"$ref":"#"})", R"({"type":"object","additionalProperties":true})",
+                "$.$ref leads back"},
+        Relaxed{R"({"anyOf":[{"$ref":"#/$defs/a"}],"$defs":{"a":true,"b":false}})",
+                R"({"type":"object","additionalProperties":true})", "$.$defs.b allows no"}));
 
 // The compiler would ignore the others.
 TEST(Schema, MakesRequiredNamesProperties) {

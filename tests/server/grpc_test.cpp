@@ -38,11 +38,11 @@ TEST_F(Grpc, TokenizesAndDetokenizes) {
   ASSERT_TRUE(stub_->Detokenize(&detokenize, ids, &text).ok());
   EXPECT_EQ(text.text(), "ab");
 
-  ids.add_ids(258);
+  ids.add_ids(260);
   grpc::ClientContext bad;
   const grpc::Status status = stub_->Detokenize(&bad, ids, &text);
   EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
-  EXPECT_THAT(status.error_message(), HasSubstr("258"));
+  EXPECT_THAT(status.error_message(), HasSubstr("260"));
 }
 
 TEST_F(Grpc, ComputesNoAnswerOfTokensThatFindsNoRoom) {

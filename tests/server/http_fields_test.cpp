@@ -6,6 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "server/http/inflate.h"
 #include "tests/server/http_fixture.h"
 
 namespace tessera {
@@ -191,6 +192,39 @@ std::string gzip(const std::string& text) {
   return out;
 }
 
+// A few compressed bytes may stand for megabytes. A job counts the bytes that it may inflate.
+TEST(BodyInflater, InflatesNoMoreInAStepThanItIsAllowed) {
+  const std::string text(3'000'000, 'a');
+  std::string body = gzip(text);
+  EXPECT_LT(body.size(), 10'000u);
+  const size_t compressed = body.size();
+  size_t room = 0;
+  BodyInflater inflater(body, 5'000'000, [&](size_t bytes) {
+    room = std::max(room, bytes);
+    return true;
+  });
+  size_t allowed = 0;
+  for (const size_t bytes : {size_t{1'000}, size_t{100'000}, size_t{0}, size_t{500'000}}) {
+    allowed += bytes;
+    EXPECT_FALSE(inflater.step(bytes));
+    EXPECT_LE(room, compressed + allowed);
+  }
+  while (!inflater.step(1'000'000)) {
+  }
+  EXPECT_FALSE(inflater.refusal());
+  EXPECT_EQ(body, text);
+}
+
+TEST(BodyInflater, StopsAtTheLimitAndWithoutRoom) {
+  std::string body = gzip(std::string(100'000, 'a'));
+  BodyInflater limited(body, 1'000, [](size_t) { return true; });
+  EXPECT_TRUE(limited.step(1'000'000));
+  EXPECT_EQ(limited.refusal().value().status, 413);
+  BodyInflater poor(body, 1'000'000, [](size_t bytes) { return bytes < 70'000; });
+  EXPECT_TRUE(poor.step(1'000'000));
+  EXPECT_EQ(poor.refusal().value().status, 503);
+}
+
 TEST_F(HttpFields, CompressedBodiesAreReadWithinTheLimit) {
   start({.body_bytes = 100'000});
   const auto post = [&](const std::string& body,
@@ -202,6 +236,8 @@ TEST_F(HttpFields, CompressedBodiesAreReadWithinTheLimit) {
   const auto bomb = post(gzip(R"({"content":")" + std::string(10'000'000, 'a') + R"("})"));
   EXPECT_EQ(bomb.status, 413);
   EXPECT_THAT(bomb.body, HasSubstr("longer than the 100000 bytes allowed"));
+  const std::string many = "hi" + std::string(90'000, ' ');
+  EXPECT_EQ(post(gzip(json{{"content", many}}.dump())).status, 200) << "several jobs";
   EXPECT_EQ(post(packed.substr(0, packed.size() - 9)).status, 400) << "cut off";
   EXPECT_EQ(post(packed + "x").status, 400) << "bytes follow";
   EXPECT_EQ(post(R"({"content":"hi"})").status, 400) << "not compressed";

@@ -206,7 +206,10 @@ TEST(SchemaSuite, IsFollowedOrItsKeywordsAreRefused) {
   }
   Counts counts;
   for (const auto& entry : std::filesystem::recursive_directory_iterator(folder)) {
-    if (entry.path().extension() == ".json") {
+    // Formats are annotations, which the suite takes for assertions there.
+    const bool of_format = entry.path().parent_path().filename() == "format" &&
+                           entry.path().parent_path().parent_path().filename() == "optional";
+    if (entry.path().extension() == ".json" && !of_format) {
       const Json groups = Json::parse(std::ifstream(entry.path()));
       for (const Json& group : groups) {
         check_group(*compiler, group, entry.path().lexically_relative(folder).string(), counts);
@@ -247,11 +250,8 @@ TEST(SchemaSuite, FormatsAreNotations) {
       Json schema = group.at("schema");
       schema["type"] = "string";
       const absl::StatusOr<std::string> prepared = prepare_schema(schema);
-      if (!prepared.ok()) {
-        EXPECT_THAT(prepared.status().message(),
-                    testing::HasSubstr("a format that grammars do not have"));
-        continue;
-      }
+      ASSERT_TRUE(prepared.ok()) << schema << prepared.status();
+      if (!Json::parse(*prepared).contains("format")) continue;  // there is no grammar of it
       ++formats;
       const auto compiled = compiler->compile({GrammarSpec::Kind::json_schema, *prepared});
       ASSERT_TRUE(compiled.ok()) << schema << compiled.status();

@@ -196,16 +196,25 @@ TEST(Service, DetokenizesWithSpecialTokensAndRefusesStrangeIds) {
   FakeService fake;
   const std::vector<int32_t> ids{256, 'h', 'i'};
   EXPECT_EQ(fake.service->detokenize(ids).value(), "<s>hi");
-  for (const int32_t bad : {-1, 258}) {
+  for (const int32_t bad : {-1, 260}) {
     const std::vector<int32_t> some{'a', bad};
     EXPECT_THAT(fake.service->detokenize(some).status().message(), HasSubstr("token 1 is"));
   }
 }
 
+// The output of a model may be padded. Its answers may have such ids.
+TEST(Service, DetokenizesRowsOfTheModelBeyondTheTokenizerAsNoText) {
+  FakeService fake;
+  ASSERT_EQ(fake.engine->config().vocab, fake.service->tokenizer().vocab_size() + 2);
+  const std::vector<int32_t> ids{'h', 258, 'i', 259};
+  EXPECT_EQ(fake.service->detokenize(ids).value(), "hi");
+  EXPECT_TRUE(fake.service->text_room().for_tokens(ids, /*texts=*/true).ok());
+}
+
 // One token of the request may be hundreds of bytes of text.
 TEST(Service, ComputesNoTextThatIsTooLargeOrFindsNoRoom) {
   ByteBudget budget(1 << 10);
-  const TextRoom room(FakeTokenizer(), 1 << 12, &budget);
+  const TextRoom room(FakeTokenizer(), 0, 1 << 12, &budget);
   const std::vector<int32_t> few(100, 'a');
   const std::vector<int32_t> many(1000, 'a');
   EXPECT_EQ(room.for_text(many).status().code(), absl::StatusCode::kInvalidArgument);

@@ -15,6 +15,8 @@
 #include <vector>
 
 #include "kernels/sampling.h"
+#include "server/chat/tool_format.h"
+#include "server/chat/tool_grammar.h"
 #include "server/grammar/grammar_compiler.h"
 #include "server/grammar/make_spec.h"
 #include "server/grammar/schema.h"
@@ -322,6 +324,93 @@ TEST_F(Xgrammar, FollowsRegexesChoicesAndGbnf) {
   EXPECT_TRUE(matches(notation_spec(Kind::gbnf, "root ::= \"a\" root | \"b\"", "f"), "aaab"));
   EXPECT_TRUE(matches(GrammarSpec{Kind::json, "object"}, R"({"a":[1,{"b":null}]})"));
   EXPECT_FALSE(matches(GrammarSpec{Kind::json, "object"}, "[1]"));
+}
+
+// A choice of random characters. Escapes of a grammar read on where a digit follows.
+TEST_F(Xgrammar, MatchesAChoiceAsItIs) {
+  constexpr std::string_view kParts[] = {"\n", "\r", "\t", "\x01", "\x1f", "\x7f", "0",
+                                         "a",  "F",  "\\", "\"",   "'",    " ",    "#",
+                                         "|",  "é",  "你", "😀",    "]"};
+  std::mt19937 random(5);
+  std::vector<std::string> choices{"a\nb",
+                                   "1\n2",
+                                   "ok\ncafe",
+                                   "\x1f"
+                                   "f",
+                                   "\\n",
+                                   "\\u000a"};
+  for (int i = 0; i < 40; ++i) {
+    std::string& made = choices.emplace_back("z");
+    for (int part = 0; part < 6; ++part) {
+      made += kParts[random() % std::size(kParts)];
+    }
+  }
+  const auto spec = choice_spec(choices, "f");
+  for (const std::string& choice : choices) {
+    EXPECT_TRUE(matches(spec, choice)) << testing::PrintToString(choice);
+  }
+  EXPECT_TRUE(valid(R"({"enum":["a\nb","1\n2"]})", R"("1\n2")"));
+  EXPECT_TRUE(matches(GrammarSpec{Kind::structural_tag, R"({"type":"structural_tag","format":
+      {"type":"const_string","value":"1\n2"}})"},
+                      "1\n2"));
+  EXPECT_FALSE(matches(spec, "a\xC2\xAB"));
+  EXPECT_FALSE(matches(spec, "1\xC2\xA2"));
+}
+
+TEST_F(Xgrammar, FollowsANumberWhoseFormatHasNoGrammar) {
+  constexpr const char* kSchema = R"({"type":"object","properties":{"n":{"type":"integer",
+      "format":"int32","minimum":3}},"required":["n"]})";
+  EXPECT_TRUE(valid(kSchema, R"({"n":3})"));
+  EXPECT_FALSE(valid(kSchema, R"({"n":2})"));
+  EXPECT_FALSE(valid(kSchema, R"({"n":"3"})"));
+}
+
+TEST_F(Xgrammar, FollowsAPatternOrABoundBesideAFormat) {
+  constexpr const char* kPattern = R"({"type":"string","format":"email","pattern":"^a+$"})";
+  EXPECT_TRUE(valid(kPattern, "\"aa\""));
+  EXPECT_FALSE(valid(kPattern, "\"b@b.de\""));
+  constexpr const char* kBound = R"({"type":"string","format":"uri","maxLength":3})";
+  EXPECT_TRUE(valid(kBound, "\"a:b\""));
+  EXPECT_FALSE(valid(kBound, "\"a:bc\""));
+}
+
+GrammarSpec forced_call(const ToolFormat& format) {
+  const auto parameters = nlohmann::ordered_json::parse(R"({"type":"object","properties":{
+      "city":{"type":"string","maxLength":5},"days":{"type":"integer","minimum":1,"maximum":7},
+      "unit":{"enum":["c","f"]},"tags":{"type":"array","items":{"type":"string"},"maxItems":2}},
+      "required":["city","days"]})");
+  const ToolUse use{.tools = {{.name = "f", .parameters = parameters, .strict = true}},
+                    .choice = ToolUse::Choice::required};
+  std::vector<std::string> left_out;
+  const auto spec = tool_grammar(use, format, left_out);
+  EXPECT_TRUE(spec.ok() && *spec) << spec.status();
+  return spec.value_or(std::nullopt).value_or(GrammarSpec());
+}
+
+TEST_F(Xgrammar, ForcesCallsInTheNotationOfQwenCoder) {
+  const GrammarSpec spec = forced_call(kQwenXmlFormat);
+  const auto call = [](const std::string& parameters) {
+    return "<function=f>\n" + parameters + "\n</function>\n</tool_call>";
+  };
+  const std::string city = "<parameter=city>\nParis\n</parameter>";
+  EXPECT_TRUE(matches(spec, call(city + "\n<parameter=days>\n3\n</parameter>")));
+  EXPECT_TRUE(matches(spec, call(city + "\n<parameter=days>\n3\n</parameter>\n<parameter=unit>\nc\n"
+                                        "</parameter>\n<parameter=tags>\n[\"a\"]\n</parameter>")));
+  EXPECT_FALSE(matches(spec, call(city + "\n<parameter=days>\n8\n</parameter>")));
+  EXPECT_FALSE(
+      matches(spec, call(city + "\n<parameter=days>\n3\n</parameter>\n<parameter=unit>\nk\n"
+                                "</parameter>")));
+  EXPECT_FALSE(matches(spec, call(city)));
+  EXPECT_FALSE(matches(spec, call("<parameter=city>\nLondon\n</parameter>\n<parameter=days>\n3\n"
+                                  "</parameter>")));
+}
+
+TEST_F(Xgrammar, CompilesForcedCallsOfEachNotation) {
+  for (const ToolFormat* const format : tool_formats()) {
+    const GrammarSpec spec = forced_call(*format);
+    const auto compiled = compiler->compile(spec);
+    ASSERT_TRUE(compiled.ok()) << format->name << ": " << compiled.status();
+  }
 }
 
 TEST_F(Xgrammar, AllowsNothingAfterATokenThatMayNotCome) {

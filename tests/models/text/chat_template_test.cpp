@@ -283,6 +283,40 @@ TEST(FindChatTemplate, PrefersTheFileToTheConfiguration) {
   EXPECT_EQ(*find_chat_template(folder), "four");
 }
 
+TEST(FindChatTemplate, FindsTheOneOfChatsWithTools) {
+  const auto folder = scratch_folder("tool-template");
+  EXPECT_EQ(*find_tool_template(folder), std::nullopt);
+  write_file(folder / "tokenizer_config.json", R"({"chat_template": "one"})");
+  EXPECT_EQ(*find_tool_template(folder), std::nullopt);
+  write_file(folder / "tokenizer_config.json",
+             R"({"chat_template": [{"name": "default", "template": "three"},
+                                   {"name": "tool_use", "template": "two"}]})");
+  EXPECT_EQ(*find_tool_template(folder), "two");
+  write_file(folder / "chat_template.jinja", "four");
+  EXPECT_EQ(*find_tool_template(folder), std::nullopt) << "the list is older than the file";
+  std::filesystem::create_directory(folder / "additional_chat_templates");
+  write_file(folder / "additional_chat_templates" / "tool_use.jinja", "five");
+  EXPECT_EQ(*find_tool_template(folder), "five");
+}
+
+TEST(ChatTemplate, RendersChatsWithToolsByATemplateOfTheirOwn) {
+  const auto both = with_tool_template(*ChatTemplate::parse("plain {{ messages[0].content }}"),
+                                       *ChatTemplate::parse("{{ tools[0].function.name }} "
+                                                            "{{ messages[0].content }}"));
+  Conversation conversation{.messages = {{.role = "user", .content = "hi"}}};
+  const auto text = [&] {
+    std::string joined;
+    const auto segments = both->render(conversation, {});
+    for (const TextSegment& segment : segments.value()) {
+      joined += segment.text;
+    }
+    return joined;
+  };
+  EXPECT_EQ(text(), "plain hi");
+  conversation.tools = {R"({"type": "function", "function": {"name": "f"}})"};
+  EXPECT_EQ(text(), "f hi");
+}
+
 TEST(FindChatTemplate, RefusesAnotherKindOfValue) {
   const auto folder = scratch_folder("bad-template");
   for (const char* config : {R"({"chat_template": 1})", R"({"chat_template": []})", "[]"}) {

@@ -112,6 +112,40 @@ TEST_F(GgufTokenizerTest, PiecesOfTheUserMatchSpacesAndAKeyNamesTheUnknownPiece)
   EXPECT_THAT(encode(**tokenizer, "x"), testing::ElementsAre(0));
 }
 
+TEST_F(GgufTokenizerTest, NamesOfOnePatternSplitAlike) {
+  const json& vocabulary = golden()["byte_level"];
+  const std::pair<const char*, std::vector<const char*>> kAlike[] = {
+      {"llama-bpe", {"llama3", "llama-v3", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2"}},
+      {"smollm", {"starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b"}},
+      {"qwen2",
+       {"deepseek-r1-qwen", "stablelm2", "megrez", "hunyuan", "kormo", "grok-2", "solar-open"}},
+      {"gpt-2",
+       {"phi-2", "mpt", "olmo", "jais", "trillion", "exaone4", "gigachat", "mellum", "a.x-4.0",
+        "granite-docling"}}};
+  for (const auto& [pre, names] : kAlike) {
+    for (const char* const name : names) {
+      const auto tokenizer = load(byte_level(name));
+      ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+      for (size_t i = 0; i < vocabulary["texts"].size(); ++i) {
+        const std::string text = vocabulary["texts"][i];
+        EXPECT_EQ(encode(**tokenizer, text), vocabulary["ids"][pre][i].get<std::vector<int32_t>>())
+            << name << ": " << text;
+      }
+    }
+  }
+}
+
+// The pattern is Llama 3's, and BOS is not.
+TEST_F(GgufTokenizerTest, AddsNoBosForOtherModelsWithThePatternOfLlama3) {
+  for (const char* const name : {"glm4", "chatglm-bpe", "dbrx", "smaug-bpe"}) {
+    const auto tokenizer = load(byte_level(name));
+    ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+    EXPECT_NE(encode(**tokenizer, "a", true, /*add_bos=*/true).front(), 1) << name;
+    const auto words = [&](const std::string& text) { return encode(**tokenizer, text).size(); };
+    EXPECT_EQ(words("1234"), words("123") + words("4")) << name;
+  }
+}
+
 TEST_F(GgufTokenizerTest, ScoresMergeLikeSentencepiece) {
   const json& vocabulary = golden()["scored"];
   const auto tokenizer = load(scored());

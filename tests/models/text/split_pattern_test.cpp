@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <ctime>
+
 #include "models/text/byte_level.h"
 
 namespace tessera {
@@ -68,6 +70,30 @@ TEST(SplitPattern, EndsOnAnExpressionThatBacktracksForever) {
   std::string joined;
   for (const std::string& word : words_of("(?:a+)+b", text)) joined += word;
   EXPECT_EQ(joined, text);
+}
+
+int64_t thread_microseconds() {
+  timespec now{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return int64_t{now.tv_sec} * 1'000'000 + now.tv_nsec / 1000;
+}
+
+// An expression after another one splits each of its words: each digit of a text full of them.
+TEST(SplitPattern, SplitsManyShortTextsAsFastAsALongOne) {
+  const auto compiled = SplitPattern::compile(kGpt2Pattern);
+  ASSERT_TRUE(compiled.ok()) << compiled.status();
+  constexpr int kTexts = 20'000;
+  std::string text;
+  for (int i = 0; i < kTexts; ++i) text += i % 2 == 0 ? "7" : "a";
+  std::vector<std::string_view> words;
+  words.reserve(2 * kTexts);
+  const int64_t start = thread_microseconds();
+  compiled->split(text, words);
+  const int64_t long_one = thread_microseconds() - start;
+  for (int i = 0; i < kTexts; ++i) compiled->split(std::string_view(text).substr(i, 1), words);
+  const int64_t short_ones = thread_microseconds() - start - long_one;
+  EXPECT_EQ(words.size(), 2 * size_t{kTexts});
+  EXPECT_LT(short_ones, 10 * long_one + 10'000) << "microseconds; one text takes " << long_one;
 }
 
 TEST(SplitPattern, NamesThePlaceOfAnError) {
