@@ -4,8 +4,6 @@
 
 #include <chrono>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <memory>
 #include <optional>
 #include <set>
@@ -27,6 +25,7 @@
 #include "models/text/tokenizer.h"
 #include "models/transformer.h"
 #include "models/weights.h"
+#include "server/configuration_file.h"
 #include "server/kv_check.h"
 #include "server/metrics.h"
 
@@ -68,12 +67,11 @@ absl::StatusOr<std::string> read_chat_template(const std::string& name_or_file) 
   if (const auto builtin = builtin_chat_template(name_or_file)) {
     return std::string(*builtin);
   }
-  std::ifstream file(name_or_file, std::ios::binary);
-  std::string source{std::istreambuf_iterator<char>(file), {}};
-  if (!file) {
-    return absl::NotFoundError(absl::StrCat("chat-template: '", name_or_file,
-                                            "' is neither a file that can be read nor one of ",
-                                            builtin_chat_template_names()));
+  absl::StatusOr<std::string> source = read_configuration_file(name_or_file);
+  if (!source.ok()) {
+    return absl::Status(source.status().code(),
+                        absl::StrCat("chat-template: ", std::string(source.status().message()),
+                                     "; a name is one of ", builtin_chat_template_names()));
   }
   return source;
 }

@@ -11,13 +11,14 @@ import time
 import unittest
 
 from attack_case import WHOLE
-from grpc_attacks import Messages
+from grpc_attacks import Calls, Messages
 from request_attacks import Chats, Fields, Framing, Tls
 from resource_attacks import Descriptors, Memory, Start
+from stop_attacks import Stop
 from tenant_attacks import OneTenant, Tenants
 from time_attacks import Queue, Threads, Time
 
-CASES = (Chats, Descriptors, Fields, Framing, Memory, Messages, OneTenant, Queue, Start, Tenants, Threads, Time, Tls)
+CASES = (Calls, Chats, Descriptors, Fields, Framing, Memory, Messages, OneTenant, Queue, Start, Stop, Tenants, Threads, Time, Tls)
 
 
 def attacks():

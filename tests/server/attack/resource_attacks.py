@@ -181,10 +181,12 @@ class Memory(unittest.TestCase):
 
 class Start(unittest.TestCase):
     def fails(self, *flags):
-        result = subprocess.run([SERVER, *flags_of(*flags)], capture_output=True, text=True,
-                                timeout=PATIENCE)
+        limit = 2048 * MIB * SLOWER  # of the address space, so that no machine is filled
+        result = subprocess.run([SERVER, *flags_of(*flags)], capture_output=True, text=True, timeout=PATIENCE,
+                                preexec_fn=None if SLOWER > 1 else
+                                lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)))
         self.assertEqual(result.returncode, 1, result.stderr)
-        return result.stderr
+        return result.stderr.splitlines()[-1]  # an earlier line has the settings
 
     def test_an_empty_key_opens_no_server(self):
         self.assertIn("api-key", self.fails("--api-key", ""))
@@ -192,6 +194,12 @@ class Start(unittest.TestCase):
     def test_a_config_that_is_no_file_is_named(self):
         self.assertIn("/tmp", self.fails("--config", "/tmp"))
         self.assertIn("/dev/zero", self.fails("--config", "/dev/zero"))
+
+    def test_a_file_without_an_end_is_named_and_not_read(self):
+        for flag in ("--api-key-file", "--chat-template", "--tenants", "--tls-cert"):
+            with self.subTest(flag):
+                more = ("--tls-key", "/dev/zero") if flag == "--tls-cert" else ()
+                self.assertIn("/dev/zero", self.fails(flag, "/dev/zero", *more))
 
     def test_an_open_server_and_an_open_key_file_are_mentioned(self):
         with serve("--host", "0.0.0.0") as server:
