@@ -32,8 +32,7 @@ class HostMemory : public testing::Test {
  private:
   const std::filesystem::path root_ =
       std::filesystem::path(testing::TempDir()) /
-      (std::string("host_memory_") +
-       testing::UnitTest::GetInstance()->current_test_info()->name());
+      (std::string("host_memory_") + testing::UnitTest::GetInstance()->current_test_info()->name());
 };
 
 constexpr int64_t kAvailable = 2000 * 1024;

@@ -231,7 +231,10 @@ class Http2:
                 return payload[5:] if payload else None
 
     def status(self, stream):
-        """Returns the number of the call's gRPC status, which the server has at its end."""
+        """Returns the number of the gRPC status at the end of a connection's first call.
+
+        Later ones are indices into HPACK's table.
+        """
         while True:
             kind, flags, piece = self.frame_of(stream)
             assert kind != 3, "the stream was reset"
