@@ -183,11 +183,16 @@ void BatchingEngine::plan_sequences() {
   plan_ = scheduler_.plan(candidates, budget, std::move(plan_));
 }
 
-// A sequence that cannot be recomputed bit for bit is swapped out to host memory.
+// A sequence that cannot be recomputed bit for bit is swapped out to host memory, where there is
+// room.
 KvSlot BatchingEngine::preempt(Sequence& sequence) {
   const KvSlot& slot = sequence.running()->slot;
   admission_.insert_stored(sequence, slot, false, inputs_.now);
-  return kv_->recomputable(slot) ? sequence.preempt() : sequence.preempt(kv_->swap_out(slot));
+  if (kv_->recomputable(slot)) {
+    return sequence.preempt();
+  }
+  std::optional<SwappedKv> swapped = kv_->swap_out(slot);
+  return swapped.has_value() ? sequence.preempt(*std::move(swapped)) : sequence.preempt();
 }
 
 void BatchingEngine::reserve() {

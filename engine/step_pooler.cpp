@@ -18,6 +18,13 @@ void pool_row(Sequence& sequence, int32_t position, std::span<const float> hidde
                                            " is ", *broken, " after ", position + 1, " tokens")));
     return;
   }
+  // Norms of values that overflow are zero. A sum of such rows has no direction.
+  if (std::all_of(hidden.begin(), hidden.end(), [](float value) { return value == 0; })) {
+    sequence.end(FinishReason::failed,
+                 absl::InternalError(absl::StrCat("the model's hidden state is zero after ",
+                                                  position + 1, " tokens: its values overflow")));
+    return;
+  }
   sequence.pool(position, hidden);
 }
 

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "server/log.h"
+#include "server/log_text.h"
 #include "server/request_limits.h"
 #include "server/spans.h"
 #include "server/unique_id.h"
@@ -74,16 +75,17 @@ std::string traceparent_of(std::string_view given) {
 }
 
 std::string access_line(const RequestRecord& record, std::string_view status, bool complete) {
-  std::string line = fmt::format("{} {} {} {:.1f} ms id={}", record.method, record.path, status,
-                                 milliseconds(total_us(record)), record.id);
+  std::string line =
+      fmt::format("{} {} {} {:.1f} ms id={}", log_word(record.method), log_word(record.path),
+                  status, milliseconds(total_us(record)), log_word(record.id));
   if (!record.trace.empty()) {
-    line += fmt::format(" trace={}", record.trace.substr(3, 32));
+    line += fmt::format(" trace={}", log_word(record.trace).substr(3, 32));
   }
   if (!record.key.empty()) {
-    line += fmt::format(" key={}", record.key);
+    line += fmt::format(" key={}", log_word(record.key));
   }
   if (!record.tenant.empty()) {
-    line += fmt::format(" tenant={}", record.tenant);
+    line += fmt::format(" tenant={}", log_word(record.tenant));
   }
   if (record.prompt_tokens > 0) {
     line += fmt::format(" prompt={} cached={} completion={}", record.prompt_tokens.load(),
@@ -129,7 +131,7 @@ std::string access_json(const RequestRecord& record, std::string_view status, bo
   if (record.first_token_us >= 0) {
     object["first_token_ms"] = milliseconds(record.first_token_us);
   }
-  return object.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  return object.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
 }
 
 void log_access(const RequestRecord& record, std::string_view status, bool complete) {

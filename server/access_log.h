@@ -41,8 +41,9 @@ std::string request_id_of(std::string_view given);
 std::string traceparent_of(std::string_view given);
 
 // Logs the end of a request to the logger "access": one line of words, or one JSON object (see
-// start_log). Its spans go to the logger "spans" (spans.h). status: HTTP's number, or gRPC's name.
-// complete: false if the client left before the end of its answer.
+// start_log). A client's texts are words of the line (log_text.h). Its spans go to the logger
+// "spans" (spans.h). status: HTTP's number, or gRPC's name. complete: false if the client left
+// before the end of its answer.
 void log_access(const RequestRecord& record, std::string_view status, bool complete);
 
 // The same line as text, and as JSON; for tests.

@@ -5,16 +5,17 @@
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <fstream>
 #include <map>
 #include <mutex>
 #include <optional>
+#include <sstream>
 #include <unordered_map>
 #include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "models/status_macros.h"
+#include "server/configuration_file.h"
 #include "server/tenant_file.h"
 
 namespace tessera {
@@ -41,16 +42,18 @@ absl::Status add_file(const std::filesystem::path& path, std::vector<std::string
   if (stat(path.c_str(), &state) == 0 && (state.st_mode & S_IROTH) != 0) {
     spdlog::warn("{}: other users can read it (chmod 640 or 600)", where);
   }
-  std::ifstream file(path);
+  absl::StatusOr<std::string> text = read_configuration_file(path);
+  if (!text.ok()) {
+    return absl::Status(text.status().code(),
+                        fmt::format("api-key-file {}", std::string(text.status().message())));
+  }
+  std::istringstream lines(*std::move(text));
   const std::size_t before = keys.size();
   std::string line;
-  while (std::getline(file, line)) {
+  while (std::getline(lines, line)) {
     if (!line.starts_with('#')) {
       TESSERA_RETURN_IF_ERROR(add(std::move(line), where, keys));
     }
-  }
-  if (!file.eof()) {
-    return absl::NotFoundError(fmt::format("{}: cannot be read", where));
   }
   if (keys.size() == before) {
     return absl::InvalidArgumentError(fmt::format("{}: has no key", where));

@@ -2,14 +2,16 @@
 
 #include <spdlog/async.h>
 #include <spdlog/details/null_mutex.h>
+#include <spdlog/details/os.h>
 #include <spdlog/pattern_formatter.h>
 #include <spdlog/sinks/base_sink.h>
-#include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <cstdio>
+#include <mutex>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
@@ -18,6 +20,8 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "server/commit.h"
+#include "server/log_stream.h"
+#include "server/log_text.h"
 #include "server/repeat_filter.h"
 
 namespace tessera {
@@ -48,7 +52,7 @@ class JsonFormatter final : public spdlog::formatter {
       object["rank"] = rank_;
     }
     const std::string line =
-        object.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+        object.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace) + "\n";
     out.append(line.data(), line.data() + line.size());
   }
   std::unique_ptr<spdlog::formatter> clone() const override {
@@ -59,17 +63,69 @@ class JsonFormatter final : public spdlog::formatter {
   const int32_t rank_;
 };
 
-// Writes lines to stderr, each at once. Shares no lock with the log's own sink, so that a reader
-// that stops delays the access log only.
-class AccessSink final : public spdlog::sinks::base_sink<spdlog::details::null_mutex> {
+LogStream& log_stream() {
+  static LogStream stream(STDERR_FILENO);
+  return stream;
+}
+
+// Writes lines to stderr, each at once, with the level in colour on a terminal.
+class LogSink final : public spdlog::sinks::base_sink<std::mutex> {
+ public:
+  explicit LogSink(LogStream& stream) : stream_(stream) {}
+
+ protected:
+  void sink_it_(const spdlog::details::log_msg& message) override {
+    if (const int64_t dropped = stream_.take_dropped(); dropped > 0) {
+      const std::string text =
+          fmt::format("{} lines of the log are lost: stderr was not read", dropped);
+      write({spdlog::source_loc{}, message.logger_name, spdlog::level::warn, text});
+    }
+    write(message);
+  }
+  void flush_() override {}
+
+ private:
+  static constexpr std::string_view kColours[] = {
+      "", "\x1b[36m", "\x1b[32m", "\x1b[33m\x1b[1m", "\x1b[31m\x1b[1m", "\x1b[1m\x1b[41m", ""};
+
+  void write(const spdlog::details::log_msg& message) {
+    // JSON has escapes of its own.
+    const std::string_view given = view(message.payload);
+    const std::string text = json ? std::string(given) : escape_controls(given);
+    spdlog::details::log_msg shown = message;
+    shown.payload = text;
+    spdlog::memory_buf_t line;
+    formatter_->format(shown, line);
+    if (!colours_ || shown.color_range_end <= shown.color_range_start) {
+      return stream_.write({line.data(), line.size()});
+    }
+    std::string coloured(line.data(), line.size());
+    coloured.insert(shown.color_range_end, "\x1b[m");
+    coloured.insert(shown.color_range_start, kColours[shown.level]);
+    stream_.write(coloured);
+  }
+
+  LogStream& stream_;
+  const bool colours_ =
+      spdlog::details::os::in_terminal(stderr) && spdlog::details::os::is_color_terminal();
+};
+
+// Writes lines to stderr, in a thread that has a queue of them.
+class QueuedSink final : public spdlog::sinks::base_sink<spdlog::details::null_mutex> {
+ public:
+  explicit QueuedSink(LogStream& stream) : stream_(stream) {}
+
  protected:
   void sink_it_(const spdlog::details::log_msg& message) override {
     spdlog::memory_buf_t line;
     formatter_->format(message, line);
-    // A line that cannot be written is lost.
-    [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, line.data(), line.size());
+    stream_.wait_for_reader();
+    stream_.write({line.data(), line.size()});
   }
   void flush_() override {}
+
+ private:
+  LogStream& stream_;
 };
 
 constexpr char kTimeAndLevel[] = "%Y-%m-%dT%H:%M:%S.%e %^%l%$ ";
@@ -79,7 +135,7 @@ void start_queued(const char* name, const std::string& pattern) {
   if (spdlog::thread_pool() == nullptr) {
     spdlog::init_thread_pool(kQueuedLines, 1);
   }
-  const auto sink = std::make_shared<AccessSink>();
+  const auto sink = std::make_shared<QueuedSink>(log_stream());
   sink->set_pattern(pattern);
   auto logger = std::make_shared<spdlog::async_logger>(
       name, sink, spdlog::thread_pool(), spdlog::async_overflow_policy::overrun_oldest);
@@ -91,7 +147,7 @@ void start_queued(const char* name, const std::string& pattern) {
 
 void start_log(const Settings& settings, int32_t rank) {
   json = settings.log_json;
-  const auto terminal = std::make_shared<spdlog::sinks::stderr_color_sink_mt>();
+  const auto terminal = std::make_shared<LogSink>(log_stream());
   auto filter = std::make_shared<RepeatFilter>(terminal, kRepeats, kRepeatWindow);
   spdlog::set_default_logger(std::make_shared<spdlog::logger>("tessera", std::move(filter)));
   const std::string who = rank == 0 ? "" : fmt::format("rank {}: ", rank);
@@ -112,6 +168,10 @@ void start_log(const Settings& settings, int32_t rank) {
     start_queued("spans", "%v");
   }
   spdlog::info("tessera-server {} ({}): {}", TESSERA_VERSION, commit(), describe(settings));
+}
+
+void end_log() {
+  log_stream().hurry();
 }
 
 absl::Status set_log_level(std::string_view level) {

@@ -21,9 +21,14 @@ namespace tessera {
 // the version and every setting. `rank`: of this process, among the ranks that the model is split
 // over. Only rank 0 logs the settings.
 //
-// The access log has a queue of its own, which drops its oldest lines if stderr is too slow. So no
-// request waits for the log.
+// The access log has a queue of its own, which drops its oldest lines if stderr is too slow. Other
+// lines wait for a moment, and are then lost (log_stream.h). So no request waits for the log, and
+// no end of the server. Control characters are written as escapes (log_text.h).
 void start_log(const Settings& settings, int32_t rank = 0);
+
+// Lines that stderr does not take at once are lost from now on, so that no reader delays the end of
+// the process.
+void end_log();
 
 // Changes the least severity that is logged.
 // Errors: InvalidArgument if `level` is none of those of --log-level.

@@ -74,7 +74,9 @@ int main(int argc, char** argv) {
       std::fputs(command->text->c_str(), stdout);
       return EXIT_SUCCESS;
     }
-    return serve(command->settings);
+    const int status = serve(command->settings);
+    tessera::end_log();
+    return status;
   } catch (const std::bad_alloc&) {
     return fail("not enough memory");
   } catch (const std::exception& error) {

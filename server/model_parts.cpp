@@ -1,11 +1,10 @@
 #include "server/model_parts.h"
 
+#include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
 #include <chrono>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <memory>
 #include <optional>
 #include <set>
@@ -16,11 +15,14 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "engine/device_budget.h"
+#include "engine/kv/kv_shape.h"
+#include "engine/kv/swap_room.h"
 #include "kernels/cpu/backend.h"
 #include "kernels/cuda_library.h"
 #include "models/checkpoint.h"
 #include "models/config.h"
 #include "models/rope_config.h"
+#include "models/shard.h"
 #include "models/shared_transformer.h"
 #include "models/status_macros.h"
 #include "models/tensor_table.h"
@@ -28,6 +30,8 @@
 #include "models/text/tokenizer.h"
 #include "models/transformer.h"
 #include "models/weights.h"
+#include "server/configuration_file.h"
+#include "server/host_memory.h"
 #include "server/kv_check.h"
 #include "server/metrics.h"
 #include "server/request_memory.h"
@@ -70,12 +74,11 @@ absl::StatusOr<std::string> read_chat_template(const std::string& name_or_file) 
   if (const auto builtin = builtin_chat_template(name_or_file)) {
     return std::string(*builtin);
   }
-  std::ifstream file(name_or_file, std::ios::binary);
-  std::string source{std::istreambuf_iterator<char>(file), {}};
-  if (!file) {
-    return absl::NotFoundError(absl::StrCat("chat-template: '", name_or_file,
-                                            "' is neither a file that can be read nor one of ",
-                                            builtin_chat_template_names()));
+  absl::StatusOr<std::string> source = read_configuration_file(name_or_file);
+  if (!source.ok()) {
+    return absl::Status(source.status().code(),
+                        absl::StrCat("chat-template: ", std::string(source.status().message()),
+                                     "; a name is one of ", builtin_chat_template_names()));
   }
   return source;
 }
@@ -210,6 +213,37 @@ GrammarVocabulary grammar_vocabulary(const Tokenizer& tokenizer, const Engine& e
   return vocabulary;
 }
 
+// Errors: ResourceExhausted if the KV cache, which is taken at start, does not fit into the free
+// memory.
+absl::Status check_cache_memory(const EngineOptions& options, const ModelConfig& own,
+                                const Backend& backend) {
+  if (!options.kv_populate) {
+    return absl::OkStatus();  // pages are taken as they are written
+  }
+  const KvCacheOptions cache = kv_cache_options(options, own, backend);
+  if (!check_options(cache).ok()) {
+    return absl::OkStatus();  // Engine::create() names the error
+  }
+  TESSERA_ASSIGN_OR_RETURN(const KvArenaShape shape, shape_of(cache));
+  return check_host_memory(fmt::format("the KV cache, for {} sequences of {} tokens,",
+                                       options.max_sequences, options.context),
+                           shape.total_bytes(),
+                           "lower --context or --max-sequences, or set --kv-memory (see --plan)",
+                           free_host_memory());
+}
+
+absl::Status check_weight_memory(const Settings& settings, const ModelConfig& config,
+                                 const Backend& backend) {
+  TESSERA_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::open(settings.model));
+  // Ranks measure their own part; the numbers of all are about the same.
+  TESSERA_ASSIGN_OR_RETURN(const WeightSize weights,
+                           Weights::measure(config, {.rank = 0, .ranks = settings.tensor_parallel},
+                                            checkpoint, settings.weights, backend));
+  return check_host_memory(fmt::format("the model, with weights {},", weights.formats),
+                           weights.bytes, "choose --weights with fewer bits (see --plan)",
+                           free_host_memory());
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Engine>> load_engine(const Settings& settings,
@@ -226,6 +260,11 @@ absl::StatusOr<std::unique_ptr<Engine>> load_engine(const Settings& settings,
   spdlog::info("device {}: {}, {} threads", backend.name,
                cuda.probe != nullptr ? cuda.probe->device : backend.isa, pool.threads());
   TESSERA_RETURN_IF_ERROR(log_quantized(settings));
+  if (settings.device == Device::cpu) {
+    TESSERA_RETURN_IF_ERROR(check_weight_memory(settings, config, backend));
+    TESSERA_RETURN_IF_ERROR(
+        check_cache_memory(options, shard_config(config, settings.tensor_parallel), backend));
+  }
   const TransformerOptions transformer{.weights = settings.weights,
                                        .limits = step_limits(options),
                                        .ranks = ranks,
@@ -241,12 +280,22 @@ absl::StatusOr<std::unique_ptr<Engine>> load_engine(const Settings& settings,
     TESSERA_ASSIGN_OR_RETURN(options.kv_bytes, free_kv_bytes(cuda.probe->memory(), options,
                                                              model.config(), backend, stream));
   }
+  if (settings.device == Device::cpu) {
+    TESSERA_RETURN_IF_ERROR(check_cache_memory(options, model.config(), backend));
+  }
   TESSERA_ASSIGN_OR_RETURN(
       std::unique_ptr<Engine> engine,
       Engine::create(options, share_transformer(std::move(loaded)), backend, stream));
   if (ranks == nullptr || ranks->rank() == 0) {
     log_model(model_name(settings), config);
     log_memory(settings, model, engine->options(), engine->stats());
+    TESSERA_ASSIGN_OR_RETURN(
+        const KvArenaShape shape,
+        shape_of(kv_cache_options(engine->options(), model.config(), backend)));
+    if (const int64_t swap = swap_room_bytes(shape); swap > 0) {
+      spdlog::info("KV cache: {:.1f} MiB of the host's memory for swapped-out sequences, at most",
+                   mib(swap));
+    }
     if (knows_memory) {
       const DeviceMemoryUse use = cuda.probe->memory();
       spdlog::info("device memory: {:.1f} of {:.1f} MiB are free after the start", mib(use.free),

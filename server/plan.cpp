@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/engine.h"
 #include "engine/kv/kv_shape.h"
+#include "engine/kv/swap_room.h"
 #include "engine/sampler.h"
 #include "kernels/cpu/threads/thread_pool.h"
 #include "kernels/cuda_library.h"
@@ -65,10 +66,13 @@ struct Memory {
   int64_t weights = 0;
   int64_t workspace = 0;
   int64_t sampling = 0;
-  int64_t requests = 0;  // 0 where the others are a device's memory
+  int64_t requests = 0;  // 0 where the others are a device's memory, like the next
+  int64_t swap = 0;
   KvArenaShape kv;
 
-  int64_t total() const { return weights + workspace + sampling + requests + kv.total_bytes(); }
+  int64_t total() const {
+    return weights + workspace + sampling + requests + swap + kv.total_bytes();
+  }
 };
 
 // Returns: the memory that a start with this preset takes for so many sequences. `kv_bytes` 0: room
@@ -91,8 +95,10 @@ absl::StatusOr<Memory> memory_of(const Planned& planned, const KvPreset& preset,
       .workspace = Workspace::bytes_for(planned.own, limits, rows, planned.backend),
       .sampling = Sampler::bytes_for(planned.own.vocab, rows, planned.backend, planned.stream),
       .requests = on_host(planned) ? planned.requests : 0,
+      .swap = 0,
       .kv = {}};
   TESSERA_ASSIGN_OR_RETURN(memory.kv, shape_of(cache));
+  memory.swap = on_host(planned) ? swap_room_bytes(memory.kv) : 0;
   return memory;
 }
 
@@ -163,6 +169,11 @@ absl::StatusOr<std::string> print_chosen(const Planned& planned, int64_t bytes) 
       whole_contexts(memory.kv), planned.context, memory.total(),
       settings.tensor_parallel > 1 ? " on each rank" : "", planned.weights.formats, memory.weights,
       memory.workspace, memory.sampling, preset.name, memory.kv.total_bytes());
+  if (memory.kv.token_scores) {
+    absl::StrAppend(&text, fmt::format("  swapped-out sequences, at most{}: {} bytes\n",
+                                       on_host(planned) ? "" : " and in the host's memory besides",
+                                       swap_room_bytes(memory.kv)));
+  }
   absl::StrAppend(&text, fmt::format("  requests, at most{}: {} bytes\n",
                                      on_host(planned) ? "" : " and in the host's memory besides",
                                      planned.requests));

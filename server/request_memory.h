@@ -12,12 +12,13 @@ struct RequestMemory {
   std::size_t bodies = 0;       // HTTP bodies that are read, and answers that wait
   std::size_t grammars = 0;     // compiled ones, specs that wait, masks of tokens
   std::size_t messages = 0;     // gRPC counts its messages by itself, so it has a fixed part
+  std::size_t calls = 0;        // of gRPC, besides their messages
   std::size_t parsing = 0;      // while all threads parse the longest bodies
   std::size_t connections = 0;  // heads of requests, in part or whole, of all connections
   std::size_t responses = 0;    // stored responses
 
   std::size_t total() const {
-    return bodies + grammars + messages + parsing + connections + responses;
+    return bodies + grammars + messages + calls + parsing + connections + responses;
   }
 };
 

@@ -84,6 +84,7 @@ class WholeServer final : public Server {
     grpc.address = settings_.http.address;
     grpc.max_connections = connections.grpc;
     grpc.memory_bytes = request_memory_of(settings_, 0).messages;
+    grpc.call_bytes = request_memory_of(settings_, 0).calls;
     grpc.api_keys = keys_;
     grpc.tls_certificate = settings_.http.tls_certificate;
     grpc.tls_key = settings_.http.tls_key;
@@ -160,10 +161,10 @@ class WholeServer final : public Server {
     const RequestMemory memory = request_memory_of(settings_, http_connections);
     spdlog::info(
         "memory of requests, at most: {:.0f} MiB of bodies and answers, {:.0f} MiB of grammars, "
-        "{:.0f} MiB of gRPC's messages, {:.0f} MiB while {} threads parse, {:.0f} MiB of {} HTTP "
-        "connections, "
-        "{:.0f} MiB of stored responses",
+        "{:.0f} MiB of gRPC's calls, {:.0f} MiB of its messages, {:.0f} MiB while {} threads "
+        "parse, {:.0f} MiB of {} HTTP connections, {:.0f} MiB of stored responses",
         static_cast<double>(memory.bodies) / kMib, static_cast<double>(memory.grammars) / kMib,
+        static_cast<double>(memory.calls) / kMib,
         static_cast<double>(memory.messages) / kMib, static_cast<double>(memory.parsing) / kMib,
         settings_.work.threads, static_cast<double>(memory.connections) / kMib, http_connections,
         static_cast<double>(memory.responses) / kMib);

@@ -10,7 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "kernels/cuda_library.h"
 #include "models/status_macros.h"
-#include "yaml-cpp/yaml.h"
+#include "server/yaml_document.h"
 
 namespace tessera {
 namespace {
@@ -44,7 +44,7 @@ absl::Status apply_entry(const YAML::Node& key, const YAML::Node& value, std::st
 
 absl::Status apply_yaml(std::string_view yaml, std::string_view file, Settings& settings) {
   try {
-    const YAML::Node root = YAML::Load(std::string(yaml));
+    TESSERA_ASSIGN_OR_RETURN(const YAML::Node root, load_yaml_document(yaml, file));
     if (root.IsNull()) {
       return absl::OkStatus();
     }

@@ -146,7 +146,7 @@ std::string span_line(const RequestRecord& record, std::string_view status, bool
       {"resourceSpans",
        {{{"resource", resource()},
          {"scopeSpans", {{{"scope", {{"name", "tessera-server"}}}, {"spans", spans}}}}}}}};
-  return line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  return line.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
 }
 
 }  // namespace tessera

@@ -5,21 +5,19 @@
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <fstream>
 #include <functional>
-#include <iterator>
 #include <set>
 #include <utility>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
 #include "models/status_macros.h"
-#include "yaml-cpp/yaml.h"
+#include "server/configuration_file.h"
+#include "server/yaml_document.h"
 
 namespace tessera {
 namespace {
 
-constexpr std::size_t kMaxFileBytes = 4 << 20;
 constexpr std::size_t kMinKeyBytes = 16;
 constexpr std::size_t kMaxNameBytes = 64;
 constexpr std::string_view kDigestPrefix = "sha256:";
@@ -255,7 +253,8 @@ std::string digest_of(std::string_view key) {
 absl::StatusOr<std::vector<TenantEntry>> parse_tenants(std::string_view yaml,
                                                        std::string_view file) {
   try {
-    return Parser(file).parse(YAML::Load(std::string(yaml)));
+    TESSERA_ASSIGN_OR_RETURN(const YAML::Node root, load_yaml_document(yaml, file));
+    return Parser(file).parse(root);
   } catch (const YAML::Exception& error) {
     // The message may quote a key, the position does not.
     return absl::InvalidArgumentError(
@@ -265,25 +264,19 @@ absl::StatusOr<std::vector<TenantEntry>> parse_tenants(std::string_view yaml,
 
 absl::StatusOr<std::vector<TenantEntry>> read_tenants(const std::filesystem::path& path) {
   struct stat status = {};
-  if (stat(path.c_str(), &status) != 0 || !S_ISREG(status.st_mode)) {
-    return absl::NotFoundError(fmt::format("tenants {}: is not a file", path.string()));
-  }
-  if ((status.st_mode & (S_IRWXO)) != 0) {
+  if (stat(path.c_str(), &status) == 0 && S_ISREG(status.st_mode) &&
+      (status.st_mode & S_IRWXO) != 0) {
     return absl::FailedPreconditionError(
         fmt::format("tenants {}: every user of the machine may use this file (mode {:04o}); it has "
                     "keys: chmod 640 or 600",
                     path.string(), status.st_mode & 07777));
   }
-  if (std::cmp_greater(status.st_size, kMaxFileBytes)) {
-    return absl::InvalidArgumentError(fmt::format("tenants {}: has {} bytes, at most {} are read",
-                                                  path.string(), status.st_size, kMaxFileBytes));
+  const absl::StatusOr<std::string> text = read_configuration_file(path);
+  if (!text.ok()) {
+    return absl::Status(text.status().code(),
+                        fmt::format("tenants {}", std::string(text.status().message())));
   }
-  std::ifstream file(path, std::ios::binary);
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
-  if (!file) {
-    return absl::NotFoundError(fmt::format("tenants {}: cannot be read", path.string()));
-  }
-  return parse_tenants(text, path.string());
+  return parse_tenants(*text, path.string());
 }
 
 }  // namespace tessera

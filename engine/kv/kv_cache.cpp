@@ -87,8 +87,13 @@ absl::StatusOr<std::unique_ptr<KvCache>> KvCache::create(const KvCacheOptions& o
       shape.token_scores ? backend.kv_compress_scratch_bytes(arena->view(), stream) : 0,
       shape.prefix_block_tokens > 0 ? backend.kv_demote_scratch_bytes(arena->view(), stream) : 0);
   TESSERA_ASSIGN_OR_RETURN(AlignedMemory scratch, AlignedMemory::allocate(scratch_bytes, backend));
-  return std::unique_ptr<KvCache>(
-      new KvCache(options, {std::move(arena), std::move(scratch)}, backend, stream));
+  std::shared_ptr<SwapRoom> swap_room = SwapRoom::make(swap_room_bytes(shape));
+  if (swap_room == nullptr) {
+    return absl::ResourceExhaustedError(absl::StrCat("the system refused ", swap_room_bytes(shape),
+                                                     " bytes of memory for swapped-out sequences"));
+  }
+  return std::unique_ptr<KvCache>(new KvCache(
+      options, {std::move(arena), std::move(scratch), std::move(swap_room)}, backend, stream));
 }
 
 KvCache::KvCache(const KvCacheOptions& options, Memory memory, const Backend& backend,
@@ -98,6 +103,7 @@ KvCache::KvCache(const KvCacheOptions& options, Memory memory, const Backend& ba
       model_(model_of(options)),
       arena_(std::move(memory.arena)),
       scratch_(std::move(memory.scratch)),
+      swap_room_(std::move(memory.swap_room)),
       backend_(backend),
       stream_(stream),
       prefix_cache_(make_prefix_cache(options, *arena_, scratch_.bytes(), backend, stream)),
@@ -329,15 +335,18 @@ void KvCache::run_compressions(std::span<const KvCompression> planned) {
 
 // ---- swap
 
-SwappedKv KvCache::swap_out(const KvSlot& slot) const {
+std::optional<SwappedKv> KvCache::swap_out(const KvSlot& slot) const {
   const SlotState& from = slots_.at(slot);
   TESSERA_CHECK(from.compressed, "a slot that can be recomputed is not swapped out");
-  SwappedKv swapped;
-  swapped.slot_ = from;
-  swapped.usage_ = accounting_.usage(slot);
-  swapped.bytes_.resize(static_cast<size_t>(kv_snapshot_bytes(view(), from.pages(), from.tokens)));
-  backend_.kv_swap_out({arena_->pool(), {slot.index(), from.tiers, from.tokens}, swapped.bytes_},
-                       stream_);
+  // The pages of the rank that needs the most, so that all ranks find room or none does.
+  std::optional<SwapRoom::Part> part =
+      swap_room_->take(kv_snapshot_bytes(view(), from.max_pages, from.tokens));
+  if (!part) {
+    return std::nullopt;
+  }
+  SwappedKv swapped(from, accounting_.usage(slot), *std::move(part));
+  backend_.kv_swap_out(
+      {arena_->pool(), {slot.index(), from.tiers, from.tokens}, swapped.part_.bytes()}, stream_);
   return swapped;
 }
 
@@ -347,10 +356,8 @@ KvSlot KvCache::swap_in(const SwappedKv& swapped) {
   accounting_.take(swapped.pages());
   accounting_.give_back(swapped.pages() - state.pages());  // this rank may need fewer
   KvSlot slot(*this, slots_.open(state));
-  // The op only reads the snapshot.
-  const std::span<std::byte> bytes(const_cast<std::byte*>(swapped.bytes_.data()),
-                                   swapped.bytes_.size());
-  backend_.kv_swap_in({arena_->pool(), {slot.index(), state.tiers, state.tokens}, bytes}, stream_);
+  backend_.kv_swap_in(
+      {arena_->pool(), {slot.index(), state.tiers, state.tokens}, swapped.part_.bytes()}, stream_);
   accounting_.synchronize({});
   accounting_.count_formats();
   return slot;

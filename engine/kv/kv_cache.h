@@ -122,15 +122,16 @@ class KvCache {
   void release(std::vector<KvSlot>& slots);
 
   // Returns: true unless a private policy has compressed the slot. If true, a preempted sequence is
-  // recomputed from its tokens; if false, it must be swapped out before release(). Compressed
-  // sections are found in the prefix cache, or computed and replayed again. Recompute gives the
-  // same bits, except for a prefix that was attached from demoted blocks: the next match may find
-  // it in another format, or not at all.
+  // recomputed from its tokens; if false, it is swapped out before release(), where there is room.
+  // Compressed sections are found in the prefix cache, or computed and replayed again. Recompute
+  // gives the same bits, except for a prefix that was attached from demoted blocks: the next match
+  // may find it in another format, or not at all.
   bool recomputable(const KvSlot& slot) const { return !slots_.at(slot).compressed; }
-  // Returns: a copy of the slot in newly allocated host memory. The slot stays open; the caller
-  // releases it. Allocation is acceptable here: only preemption of a compressed slot comes here.
+  // Returns: a copy of the slot in host memory; nothing if the room for such copies is full
+  // (swap_room.h). A sequence without a copy is recomputed like others: its policy compresses it
+  // again, and its further tokens may differ. The slot stays open; the caller releases it.
   // Requires: a compressed slot.
-  SwappedKv swap_out(const KvSlot& slot) const;
+  std::optional<SwappedKv> swap_out(const KvSlot& slot) const;
   // Returns: a newly opened slot with the contents of `swapped`.
   // Requires: a free slot; swapped.pages() available pages.
   KvSlot swap_in(const SwappedKv& swapped);
@@ -163,6 +164,7 @@ class KvCache {
   struct Memory {
     std::unique_ptr<KvArena> arena;
     AlignedMemory scratch;  // for kv_compress and kv_demote
+    std::shared_ptr<SwapRoom> swap_room;
   };
   KvCache(const KvCacheOptions& options, Memory memory, const Backend& backend, Stream stream);
   void close(std::span<const int32_t> slots);
@@ -174,6 +176,7 @@ class KvCache {
   const KvModel model_;
   const std::unique_ptr<KvArena> arena_;
   const AlignedMemory scratch_;
+  const std::shared_ptr<SwapRoom> swap_room_;
   const Backend& backend_;
   const Stream stream_;
   const std::unique_ptr<PrefixCache> prefix_cache_;  // null: none

@@ -1,11 +1,11 @@
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
-#include <vector>
+#include <utility>
 
 #include "engine/kv/kv_usage.h"
 #include "engine/kv/slot_table.h"
+#include "engine/kv/swap_room.h"
 
 namespace tessera {
 
@@ -19,11 +19,14 @@ class SwappedKv {
   const KvUsage& usage() const { return usage_; }  // at the swap-out
 
  private:
+  SwappedKv(const SlotState& slot, const KvUsage& usage, SwapRoom::Part part)
+      : slot_(slot), usage_(usage), part_(std::move(part)) {}
+
   friend class KvCache;
   friend class KvPlanning;
   SlotState slot_;
   KvUsage usage_;
-  std::vector<std::byte> bytes_;
+  SwapRoom::Part part_;
 };
 
 }  // namespace tessera

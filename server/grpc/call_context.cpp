@@ -1,5 +1,6 @@
 #include "server/grpc/call_context.h"
 
+#include <google/protobuf/message.h>
 #include <grpcpp/server_context.h>
 
 #include <utility>
@@ -45,6 +46,11 @@ void begin_record(grpc::ServerContextBase& context, const Caller& caller, std::s
   if (!record.trace.empty()) {
     context.AddInitialMetadata("traceparent", record.trace);
   }
+}
+
+absl::StatusOr<ByteBudget::Share> room_for(const RequestWork& work,
+                                           const google::protobuf::Message& request) {
+  return take_bytes(&work.budget, request.SpaceUsedLong());
 }
 
 // gRPC's name for the time is that of proposal A6.

@@ -8,7 +8,11 @@
 #include "absl/status/statusor.h"
 #include "server/access_log.h"
 #include "server/api_keys.h"
+#include "server/request_work.h"
 
+namespace google::protobuf {
+class Message;
+}
 namespace grpc {
 class ServerContextBase;
 }
@@ -28,6 +32,15 @@ absl::StatusOr<std::optional<std::chrono::milliseconds>> queue_timeout_of(
 // metadata.
 void begin_record(grpc::ServerContextBase& context, const Caller& caller, std::string path,
                   RequestRecord& record);
+
+// gRPC counts a message's bytes only until it is parsed, and a call keeps its request.
+// Returns: the room of a parsed request.
+// Errors: Unavailable if the others leave it none.
+absl::StatusOr<ByteBudget::Share> room_for(const RequestWork& work,
+                                           const google::protobuf::Message& request);
+
+// Message of a call whose request cannot wait for its turn to be read.
+inline constexpr const char* kReadersBusy = "too many requests wait to be read: try again later";
 
 // Adds the time of a retry to the trailing metadata of a refused call (retry_after.h).
 void add_retry(grpc::ServerContextBase& context, const absl::Status& status);

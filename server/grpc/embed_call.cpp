@@ -11,34 +11,51 @@
 
 namespace tessera {
 
-std::shared_ptr<EmbedCall> EmbedCall::make(const Shared& shared,
-                                           grpc::CallbackServerContext& context,
-                                           std::shared_ptr<const Caller> caller,
-                                           ByteBudget::Share request_room,
-                                           v1::EmbedResponse& response) {
-  auto call = std::make_shared<EmbedCall>(shared, context, response);
+EmbedCall* EmbedCall::begin(const Shared& shared, const CallLimits& limits,
+                            grpc::CallbackServerContext& context,
+                            std::shared_ptr<const Caller> caller, OpenCalls::Place place) {
+  const auto call = std::make_shared<EmbedCall>(shared, context);
   begin_record(context, *caller, "/tessera.v1.Inference/Embed", *call->record_);
   call->caller_ = std::move(caller);
-  call->request_room_ = std::move(request_room);
+  call->place_ = std::move(place);
   call->self_ = call;
-  return call;
+  shared.unread.begin(context, limits.request_bytes);
+  call->StartRead(&call->request_);
+  return call.get();
 }
 
-EmbedCall::EmbedCall(const Shared& shared, grpc::CallbackServerContext& context,
-                     v1::EmbedResponse& response)
-    : shared_(shared), context_(context), response_(response) {
+EmbedCall::EmbedCall(const Shared& shared, grpc::CallbackServerContext& context)
+    : shared_(shared), context_(context) {
   shared_.calls.open();
 }
 
-void EmbedCall::start(const v1::EmbedRequest& request) {
-  if (const absl::Status status = begin(request); !status.ok()) {
+void EmbedCall::OnReadDone(bool ok) {
+  shared_.unread.end(context_);
+  if (!ok) {
+    return finish(context_.IsCancelled() ? absl::CancelledError("the client has gone")
+                                         : no_message());
+  }
+  place_.keep();
+  absl::StatusOr<ByteBudget::Share> room = room_for(shared_.work, request_);
+  if (!room.ok()) {
+    return finish(room.status());
+  }
+  request_room_ = *std::move(room);
+  if (!shared_.work.pool.submit(caller_->turn_name(), request_room_.bytes(),
+                                [call = shared_from_this()] { call->start(); })) {
+    finish(absl::UnavailableError(kReadersBusy));
+  }
+}
+
+void EmbedCall::start() {
+  if (const absl::Status status = read_request(); !status.ok()) {
     return finish(status);
   }
   write_pending();  // inputs may have ended before the run was there
 }
 
-absl::Status EmbedCall::begin(const v1::EmbedRequest& message) {
-  TESSERA_ASSIGN_OR_RETURN(EmbeddingRequest request, parse_embed_request(message));
+absl::Status EmbedCall::read_request() {
+  TESSERA_ASSIGN_OR_RETURN(EmbeddingRequest request, parse_embed_request(request_));
   TESSERA_RETURN_IF_ERROR(check_model(shared_.service, request.model));
   const int64_t values = request.dimensions.value_or(shared_.service.engine().config().hidden);
   const int64_t bytes =
@@ -117,8 +134,11 @@ void EmbedCall::finish(const absl::Status& status) {
 void EmbedCall::end(const absl::Status& status) {
   end_code_ = status.code();
   add_retry(context_, status);
+  if (!status.ok()) {
+    return Finish(to_grpc(status));
+  }
   shared_.unread.begin(context_, response_.ByteSizeLong());
-  Finish(to_grpc(status));
+  StartWriteAndFinish(&response_, grpc::WriteOptions(), grpc::Status::OK);
 }
 
 void EmbedCall::OnCancel() {
@@ -131,6 +151,7 @@ void EmbedCall::OnCancel() {
 
 void EmbedCall::OnDone() {
   shared_.unread.end(context_);
+  place_.release();
   request_room_.release();
   log_access(*record_, absl::StatusCodeToString(end_code_),
              end_code_ != absl::StatusCode::kCancelled);

@@ -7,9 +7,10 @@
 
 #include "server/access_log.h"
 #include "server/embeddings/embedding_run.h"
+#include "server/grpc/call_limits.h"
 #include "server/grpc/call_table.h"
 #include "server/grpc/stream_writer.h"
-#include "server/grpc/unread_messages.h"
+#include "server/request_work.h"
 #include "server/service.h"
 #include "tessera/v1/inference.pb.h"
 
@@ -19,7 +20,7 @@ namespace tessera {
 // inputs and finishes the call.
 //
 // Destroyed when both gRPC and the writer have released it.
-class EmbedCall final : public grpc::ServerUnaryReactor,
+class EmbedCall final : public grpc::ServerBidiReactor<v1::EmbedRequest, v1::EmbedResponse>,
                         public StreamWriter::Stream,
                         public std::enable_shared_from_this<EmbedCall> {
  public:
@@ -29,42 +30,38 @@ class EmbedCall final : public grpc::ServerUnaryReactor,
     CallTable& calls;
     StreamWriter& writer;
     UnreadMessages& unread;
+    RequestWork work;
   };
 
   // Most bytes of an answer: gRPC's clients take no larger message unless they are told to.
   static constexpr std::size_t kMaxAnswerBytes = 4U << 20U;
 
-  // Returns: a new call. gRPC may have its reactor at once; start() or finish() follows.
-  // request_room: of the parsed request. response: gRPC keeps both until the call is done.
-  static std::shared_ptr<EmbedCall> make(const Shared& shared, grpc::CallbackServerContext& context,
-                                         std::shared_ptr<const Caller> caller,
-                                         ByteBudget::Share request_room,
-                                         v1::EmbedResponse& response);
+  // Returns: the reactor of a new call, which waits for its request.
+  static EmbedCall* begin(const Shared& shared, const CallLimits& limits,
+                          grpc::CallbackServerContext& context,
+                          std::shared_ptr<const Caller> caller, OpenCalls::Place place);
 
-  EmbedCall(const Shared& shared, grpc::CallbackServerContext& context,
-            v1::EmbedResponse& response);
-
-  // Submits the request. A refused one finishes with its error. Takes time in proportion to it.
-  void start(const v1::EmbedRequest& request);
-
-  // Ends the call.
-  // Requires: start() is not called.
-  void finish(const absl::Status& status);
+  EmbedCall(const Shared& shared, grpc::CallbackServerContext& context);
 
  private:
-  absl::Status begin(const v1::EmbedRequest& request);
+  void start();
+  absl::Status read_request();
+  void finish(const absl::Status& status);
   void fill_response(const EmbeddingRun& run);
   void end(const absl::Status& status);
 
   void write_pending() override;
+  void OnReadDone(bool ok) override;
   void OnCancel() override;
   void OnDone() override;
 
   const Shared shared_;
   grpc::CallbackServerContext& context_;
-  v1::EmbedResponse& response_;
+  v1::EmbedRequest request_;
+  v1::EmbedResponse response_;
   const std::shared_ptr<RequestRecord> record_ = std::make_shared<RequestRecord>();
   std::shared_ptr<const Caller> caller_;
+  OpenCalls::Place place_;
   ByteBudget::Share request_room_;
   std::string model_;                // as the request names it
   std::shared_ptr<EmbedCall> self_;  // keeps the call alive until OnDone

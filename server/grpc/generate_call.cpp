@@ -72,27 +72,56 @@ struct GenerateCall::Sequence final : EventSink {
 std::shared_ptr<GenerateCall> GenerateCall::make(const Shared& shared,
                                                  grpc::ServerContextBase& context,
                                                  std::shared_ptr<const Caller> caller,
-                                                 ByteBudget::Share request_room) {
+                                                 OpenCalls::Place place) {
   auto call = std::make_shared<GenerateCall>(shared, context);
   begin_record(context, *caller, "/tessera.v1.Inference/Generate", *call->record_);
   call->caller_ = std::move(caller);
-  call->request_room_ = std::move(request_room);
+  call->place_ = std::move(place);
   call->self_ = call;
   return call;
 }
 
-void GenerateCall::start(const v1::GenerateRequest& request) {
-  if (const absl::Status status = begin(request); !status.ok()) {
-    finish_early(status);
-  }
+GenerateCall* GenerateCall::begin(const Shared& shared, const CallLimits& limits,
+                                  grpc::ServerContextBase& context,
+                                  std::shared_ptr<const Caller> caller, OpenCalls::Place place) {
+  const std::shared_ptr<GenerateCall> call =
+      make(shared, context, std::move(caller), std::move(place));
+  shared.unread.begin(context, limits.request_bytes);
+  call->StartRead(&call->request_);
+  return call.get();
 }
 
 GenerateCall* GenerateCall::refuse(const Shared& shared, grpc::ServerContextBase& context,
-                                   const absl::Status& status) {
+                                   const absl::Status& status, OpenCalls::Place place) {
   const std::shared_ptr<GenerateCall> call =
-      make(shared, context, std::make_shared<const Caller>(), {});
+      make(shared, context, std::make_shared<const Caller>(), std::move(place));
   call->finish_early(status);
   return call.get();
+}
+
+// The call owns its writing side until start() returns.
+void GenerateCall::OnReadDone(bool ok) {
+  shared_.unread.end(context_);
+  if (!ok) {
+    return finish_early(context_.IsCancelled() ? absl::CancelledError("the client has gone")
+                                               : no_message());
+  }
+  place_.keep();
+  absl::StatusOr<ByteBudget::Share> room = room_for(shared_.work, request_);
+  if (!room.ok()) {
+    return finish_early(room.status());
+  }
+  request_room_ = *std::move(room);
+  if (!shared_.work.pool.submit(caller_->turn_name(), request_room_.bytes(),
+                                [call = shared_from_this()] { call->start(); })) {
+    finish_early(absl::UnavailableError(kReadersBusy));
+  }
+}
+
+void GenerateCall::start() {
+  if (const absl::Status status = read_request(); !status.ok()) {
+    finish_early(status);
+  }
 }
 
 GenerateCall::GenerateCall(const Shared& shared, grpc::ServerContextBase& context)
@@ -101,11 +130,11 @@ GenerateCall::GenerateCall(const Shared& shared, grpc::ServerContextBase& contex
 }
 GenerateCall::~GenerateCall() = default;
 
-absl::Status GenerateCall::begin(const v1::GenerateRequest& request) {
-  TESSERA_ASSIGN_OR_RETURN(GenerateCallRequest parsed, parse_generate_request(request));
+absl::Status GenerateCall::read_request() {
+  TESSERA_ASSIGN_OR_RETURN(GenerateCallRequest parsed, parse_generate_request(request_));
   TESSERA_RETURN_IF_ERROR(check_model(shared_.service, parsed.model));
   TESSERA_ASSIGN_OR_RETURN(
-      name_, shared_.calls.add(caller_->tenant_id, request.request_id(), weak_from_this()));
+      name_, shared_.calls.add(caller_->tenant_id, request_.request_id(), weak_from_this()));
   parsed.generate.deadline = deadline_of(context_);
   TESSERA_ASSIGN_OR_RETURN(parsed.generate.queue_timeout, queue_timeout_of(context_));
   parsed.generate.caller = caller_;
@@ -449,6 +478,7 @@ void GenerateCall::OnCancel() {
 
 void GenerateCall::OnDone() {
   shared_.unread.end(context_);
+  place_.release();
   request_room_.release();
   log_access(*record_, absl::StatusCodeToString(end_code_),
              end_code_ != absl::StatusCode::kCancelled);

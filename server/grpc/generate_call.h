@@ -13,10 +13,11 @@
 
 #include "server/access_log.h"
 #include "server/grpc/answer_fields.h"
+#include "server/grpc/call_limits.h"
 #include "server/grpc/call_table.h"
 #include "server/grpc/stream_writer.h"
-#include "server/grpc/unread_messages.h"
 #include "server/grpc/wire.h"
+#include "server/request_work.h"
 #include "server/service.h"
 #include "server/stream_room.h"
 #include "server/work_pool.h"
@@ -31,9 +32,10 @@ namespace tessera {
 // messages are held until all sequences have ended.
 //
 // Destroyed when both gRPC and the engine have released it.
-class GenerateCall final : public grpc::ServerWriteReactor<v1::GenerateResponse>,
-                           public StreamWriter::Stream,
-                           public std::enable_shared_from_this<GenerateCall> {
+class GenerateCall final
+    : public grpc::ServerBidiReactor<v1::GenerateRequest, v1::GenerateResponse>,
+      public StreamWriter::Stream,
+      public std::enable_shared_from_this<GenerateCall> {
  public:
   // Shared by all calls, and outlives them.
   struct Shared {
@@ -41,26 +43,19 @@ class GenerateCall final : public grpc::ServerWriteReactor<v1::GenerateResponse>
     CallTable& calls;
     StreamWriter& writer;
     UnreadMessages& unread;
+    RequestWork work;
     std::size_t max_pending_tokens;
     WorkPool& pool;
   };
 
-  // Returns: a new call. gRPC may have its reactor at once; start() or finish_early() follows.
-  // request_room: of the parsed request, which gRPC keeps as long as the call.
-  static std::shared_ptr<GenerateCall> make(const Shared& shared, grpc::ServerContextBase& context,
-                                            std::shared_ptr<const Caller> caller,
-                                            ByteBudget::Share request_room);
-
-  // Submits the request. A refused one finishes with its error. Takes time in proportion to it.
-  void start(const v1::GenerateRequest& request);
-
-  // Ends the stream with an error.
-  // Requires: start() is not called.
-  void finish_early(const absl::Status& status);
+  // Returns: the reactor of a new call, which waits for its request.
+  static GenerateCall* begin(const Shared& shared, const CallLimits& limits,
+                             grpc::ServerContextBase& context, std::shared_ptr<const Caller> caller,
+                             OpenCalls::Place place);
 
   // Returns: the reactor of a call that finishes at once, with `status`.
   static GenerateCall* refuse(const Shared& shared, grpc::ServerContextBase& context,
-                              const absl::Status& status);
+                              const absl::Status& status, OpenCalls::Place place);
 
   GenerateCall(const Shared& shared, grpc::ServerContextBase& context);
   ~GenerateCall() override;
@@ -72,7 +67,12 @@ class GenerateCall final : public grpc::ServerWriteReactor<v1::GenerateResponse>
   struct Sequence;
   struct Taken;
 
-  absl::Status begin(const v1::GenerateRequest& request);
+  static std::shared_ptr<GenerateCall> make(const Shared& shared, grpc::ServerContextBase& context,
+                                            std::shared_ptr<const Caller> caller,
+                                            OpenCalls::Place place);
+  void start();
+  absl::Status read_request();
+  void finish_early(const absl::Status& status);
   void compile(GenerateCallRequest parsed);
   absl::Status submit(GenerateCallRequest parsed);
   void accept(const GenerateCallRequest& parsed, Accepted accepted, std::string echo);
@@ -92,6 +92,7 @@ class GenerateCall final : public grpc::ServerWriteReactor<v1::GenerateResponse>
   void send(bool last);
 
   void write_pending() override;
+  void OnReadDone(bool ok) override;
   void OnWriteDone(bool ok) override;
   void OnCancel() override;
   void OnDone() override;
@@ -100,6 +101,8 @@ class GenerateCall final : public grpc::ServerWriteReactor<v1::GenerateResponse>
   grpc::ServerContextBase& context_;  // of the call; valid until OnDone
   const std::shared_ptr<RequestRecord> record_ = std::make_shared<RequestRecord>();
   std::shared_ptr<const Caller> caller_;
+  OpenCalls::Place place_;
+  v1::GenerateRequest request_;
   ByteBudget::Share request_room_;
   std::optional<AnswerNotation> notation_;  // of a chat
   AnswerEnd end_;

@@ -2,32 +2,34 @@
 
 #include <google/protobuf/stubs/logging.h>
 #include <grpc/support/log.h>
+#include <grpcpp/generic/async_generic_service.h>
 #include <grpcpp/resource_quota.h>
 #include <grpcpp/security/server_credentials.h>
 #include <grpcpp/security/tls_certificate_provider.h>
 #include <grpcpp/security/tls_credentials_options.h>
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
-#include <openssl/err.h>
-#include <openssl/ssl.h>
 #include <spdlog/spdlog.h>
 
-#include <fstream>
 #include <future>
 #include <initializer_list>
 #include <memory>
 #include <mutex>
 #include <set>
-#include <string_view>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "grpc/health/v1/health.grpc.pb.h"
 #include "models/status_macros.h"
 #include "server/authority.h"
+#include "server/grpc/call_limits.h"
 #include "server/grpc/connection_acceptor.h"
 #include "server/grpc/health_service.h"
 #include "server/grpc/inference_service.h"
 #include "server/grpc/reflection_service.h"
+#include "server/grpc/unary_call.h"
+#include "server/grpc/watched_certificate.h"
+#include "tessera/v1/inference.grpc.pb.h"
 
 namespace tessera {
 namespace {
@@ -77,43 +79,15 @@ void apply(const GrpcOptions& options, grpc::ServerBuilder& builder) {
                              milliseconds(options.min_ping_interval));
 }
 
-absl::Status check_readable(const char* what, const std::string& path) {
-  if (!std::ifstream(path, std::ios::binary).good()) {
-    return absl::NotFoundError(absl::StrCat(what, " '", path, "' cannot be read"));
-  }
-  return absl::OkStatus();
-}
-
-// gRPC finds out when the first client connects.
-bool fit_together(const GrpcOptions& options) {
-  const std::unique_ptr<SSL_CTX, decltype(&SSL_CTX_free)> context(SSL_CTX_new(TLS_server_method()),
-                                                                  SSL_CTX_free);
-  const bool fit =
-      SSL_CTX_use_certificate_chain_file(context.get(), options.tls_certificate.c_str()) == 1 &&
-      SSL_CTX_use_PrivateKey_file(context.get(), options.tls_key.c_str(), SSL_FILETYPE_PEM) == 1 &&
-      SSL_CTX_check_private_key(context.get()) == 1;
-  ERR_clear_error();
-  return fit;
-}
-
-// gRPC looks at the files itself: connections made a second after a change have the new
-// certificate.
-absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> make_credentials(
-    const GrpcOptions& options) {
-  if (options.tls_certificate.empty() && options.tls_key.empty()) {
+// Connections made a second or two after a change of the files have the new certificate.
+std::shared_ptr<grpc::ServerCredentials> make_credentials(const WatchedCertificate* certificate) {
+  if (certificate == nullptr) {
     return grpc::InsecureServerCredentials();
-  }
-  TESSERA_RETURN_IF_ERROR(check_readable("TLS certificate", options.tls_certificate));
-  TESSERA_RETURN_IF_ERROR(check_readable("TLS key", options.tls_key));
-  if (!fit_together(options)) {
-    return absl::UnavailableError(absl::StrCat("TLS certificate '", options.tls_certificate,
-                                               "' and key '", options.tls_key,
-                                               "' do not fit together"));
   }
   constexpr unsigned kLookSeconds = 1;
   using grpc::experimental::FileWatcherCertificateProvider;
   grpc::experimental::TlsServerCredentialsOptions tls(
-      std::make_shared<FileWatcherCertificateProvider>(options.tls_key, options.tls_certificate,
+      std::make_shared<FileWatcherCertificateProvider>(certificate->path(), certificate->path(),
                                                        kLookSeconds));
   tls.watch_identity_key_cert_pairs();
   return grpc::experimental::TlsServerCredentials(tls);
@@ -125,16 +99,39 @@ std::set<std::string> service_names() {
           grpc::reflection::v1alpha::ServerReflection::service_full_name()};
 }
 
+// Refuses calls of methods that no service has. gRPC would do so too, and not count them.
+class UnknownMethods final : public grpc::CallbackGenericService {
+ public:
+  explicit UnknownMethods(OpenCalls& open) : open_(open) {}
+
+  grpc::ServerGenericBidiReactor* CreateReactor(
+      grpc::GenericCallbackServerContext* context) override {
+    return new RefusedCall<grpc::ByteBuffer, grpc::ByteBuffer>(
+        absl::UnimplementedError("this server has no method of that name"),
+        *open_.take(*context, /*has_caller=*/false));
+  }
+
+ private:
+  OpenCalls& open_;
+};
+
 class Listener final : public GrpcListener {
  public:
   Listener(const GrpcOptions& options, Service& service, RequestWork work)
       : keys_(options.api_keys),
-        inference_(service, keys_, options.max_pending_tokens, options.write_timeout, work) {}
+        open_(options.call_bytes),
+        unread_(options.write_timeout),
+        limits_{open_, unread_, static_cast<std::size_t>(options.max_message_bytes)},
+        inference_(service, keys_, options.max_pending_tokens, limits_, work) {}
   ~Listener() override { stop(); }
 
   absl::Status listen(const GrpcOptions& options) {
     set_up_process();
-    TESSERA_ASSIGN_OR_RETURN(const auto credentials, make_credentials(options));
+    if (!options.tls_certificate.empty() || !options.tls_key.empty()) {
+      TESSERA_ASSIGN_OR_RETURN(certificate_,
+                               WatchedCertificate::watch(options.tls_certificate, options.tls_key));
+    }
+    const auto credentials = make_credentials(certificate_.get());
     grpc::ServerBuilder builder;
     apply(options, builder);
     const std::string where = authority(options.address, options.port);
@@ -149,6 +146,7 @@ class Listener final : public GrpcListener {
              &inference_, &health_, &reflection_v1_, &reflection_v1alpha_}) {
       builder.RegisterService(registered);
     }
+    builder.RegisterCallbackGenericService(&unknown_);
     server_ = builder.BuildAndStart();
     if (server_ == nullptr) {
       return absl::UnavailableError(absl::StrCat("cannot serve grpc://", where));
@@ -192,11 +190,16 @@ class Listener final : public GrpcListener {
 
  private:
   const ApiKeys keys_;
+  OpenCalls open_;
+  UnreadMessages unread_;
+  const CallLimits limits_;
   InferenceService inference_;
-  HealthService health_{{v1::Inference::service_full_name()}};
-  const ServiceDescriber describer_{service_names(), keys_};
+  HealthService health_{{v1::Inference::service_full_name()}, limits_};
+  UnknownMethods unknown_{open_};
+  const ServiceDescriber describer_{service_names(), keys_, limits_};
   ReflectionV1 reflection_v1_{describer_};
   ReflectionV1Alpha reflection_v1alpha_{describer_};
+  std::unique_ptr<WatchedCertificate> certificate_;  // null: plain HTTP/2
   std::unique_ptr<ConnectionAcceptor> acceptor_;
   std::unique_ptr<grpc::Server> server_;
   std::future<void> shut_down_;  // valid: stop_accepting() was called

@@ -23,7 +23,8 @@ struct GrpcOptions {
   // The connection that has been silent for the longest time is closed for one more.
   std::size_t max_connections = 1024;
   int32_t max_streams = 256;               // calls at once on one connection
-  std::size_t memory_bytes = 256U << 20U;  // of messages that are read and written
+  std::size_t memory_bytes = 192U << 20U;  // of messages that are read and written
+  std::size_t call_bytes = 64U << 20U;     // of open calls besides their messages (open_calls.h)
 
   // A connection that is idle for `keepalive_interval` gets a ping. Without a reply in time it is
   // closed, and its calls are cancelled. Clients may not ping more often than `min_ping_interval`.

@@ -2,6 +2,9 @@
 
 #include <utility>
 
+#include "server/grpc/unary_call.h"
+#include "server/grpc/wire.h"
+
 namespace tessera {
 
 using grpc::health::v1::HealthCheckRequest;
@@ -10,12 +13,13 @@ using grpc::health::v1::HealthListRequest;
 using grpc::health::v1::HealthListResponse;
 
 // One Watch call. gRPC owns it from its creation to OnDone.
-class HealthService::Watcher final : public grpc::ServerWriteReactor<HealthCheckResponse> {
+class HealthService::Watcher final
+    : public grpc::ServerBidiReactor<HealthCheckRequest, HealthCheckResponse> {
  public:
-  Watcher(HealthService& service, bool known) : service_(service), known_(known) {
-    const std::lock_guard lock(service_.mutex_);
-    service_.watchers_.insert(this);
-    advance();
+  Watcher(HealthService& service, grpc::CallbackServerContext& context, OpenCalls::Place place)
+      : service_(service), context_(context), place_(std::move(place)) {
+    service_.limits_.unread.begin(context_, service_.limits_.request_bytes);
+    StartRead(&request_);
   }
 
   // Requires: the service's mutex. Writes a new status, or ends the call of a stopped server.
@@ -38,6 +42,18 @@ class HealthService::Watcher final : public grpc::ServerWriteReactor<HealthCheck
   }
 
  private:
+  void OnReadDone(bool ok) override {
+    service_.limits_.unread.end(context_);
+    const std::lock_guard lock(service_.mutex_);
+    if (!ok) {
+      ended_ = true;
+      return Finish(to_grpc(no_message()));
+    }
+    known_ = service_.knows(request_.service());
+    service_.watchers_.insert(this);
+    advance();
+  }
+
   void OnWriteDone(bool ok) override {
     const std::lock_guard lock(service_.mutex_);
     writing_ = false;
@@ -48,10 +64,14 @@ class HealthService::Watcher final : public grpc::ServerWriteReactor<HealthCheck
   void OnCancel() override {
     const std::lock_guard lock(service_.mutex_);
     gone_ = true;
-    advance();
+    if (service_.watchers_.contains(this)) {
+      advance();
+    }
   }
 
   void OnDone() override {
+    service_.limits_.unread.end(context_);
+    place_.release();
     {
       const std::lock_guard lock(service_.mutex_);
       service_.watchers_.erase(this);
@@ -60,15 +80,42 @@ class HealthService::Watcher final : public grpc::ServerWriteReactor<HealthCheck
   }
 
   HealthService& service_;
-  const bool known_;
+  grpc::CallbackServerContext& context_;
+  OpenCalls::Place place_;
+  HealthCheckRequest request_;
   HealthCheckResponse response_;  // sent last
+  bool known_ = false;            // the request's service
   bool writing_ = false;
   bool gone_ = false;
   bool ended_ = false;
 };
 
-HealthService::HealthService(std::set<std::string> services) : services_(std::move(services)) {
+HealthService::HealthService(std::set<std::string> services, const CallLimits& limits)
+    : services_(std::move(services)), limits_(limits) {
   services_.insert("");
+  using grpc::CallbackServerContext;
+  using CheckCall = UnaryCall<HealthCheckRequest, HealthCheckResponse>;
+  using ListCall = UnaryCall<HealthListRequest, HealthListResponse>;
+  const auto place = [this](CallbackServerContext& context) {
+    return *limits_.open.take(context, /*has_caller=*/false);
+  };
+  add_method<HealthCheckRequest, HealthCheckResponse>(
+      "/grpc.health.v1.Health/Check", [this, place](CallbackServerContext& context) {
+        return new CheckCall(limits_, context, place(context), [this](CheckCall& call) {
+          call.reply(check(call.request().service(), call.response()));
+        });
+      });
+  add_method<HealthListRequest, HealthListResponse>(
+      "/grpc.health.v1.Health/List", [this, place](CallbackServerContext& context) {
+        return new ListCall(limits_, context, place(context), [this](ListCall& call) {
+          list(call.response());
+          call.reply(absl::OkStatus());
+        });
+      });
+  add_method<HealthCheckRequest, HealthCheckResponse>(
+      "/grpc.health.v1.Health/Watch", [this, place](CallbackServerContext& context) {
+        return new Watcher(*this, context, place(context));
+      });
 }
 
 HealthService::~HealthService() = default;
@@ -93,39 +140,20 @@ void HealthService::stop() {
   }
 }
 
-grpc::ServerUnaryReactor* HealthService::Check(grpc::CallbackServerContext* context,
-                                               const HealthCheckRequest* request,
-                                               HealthCheckResponse* response) {
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  if (!knows(request->service())) {
-    reactor->Finish({grpc::StatusCode::NOT_FOUND, "this server has no service of that name"});
-    return reactor;
+absl::Status HealthService::check(const std::string& service, HealthCheckResponse& response) {
+  if (!knows(service)) {
+    return absl::NotFoundError("this server has no service of that name");
   }
-  {
-    const std::lock_guard lock(mutex_);
-    response->set_status(status());
-  }
-  reactor->Finish(grpc::Status::OK);
-  return reactor;
+  const std::lock_guard lock(mutex_);
+  response.set_status(status());
+  return absl::OkStatus();
 }
 
-grpc::ServerUnaryReactor* HealthService::List(grpc::CallbackServerContext* context,
-                                              const HealthListRequest* /*request*/,
-                                              HealthListResponse* response) {
-  {
-    const std::lock_guard lock(mutex_);
-    for (const std::string& service : services_) {
-      (*response->mutable_statuses())[service].set_status(status());
-    }
+void HealthService::list(HealthListResponse& response) {
+  const std::lock_guard lock(mutex_);
+  for (const std::string& service : services_) {
+    (*response.mutable_statuses())[service].set_status(status());
   }
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  reactor->Finish(grpc::Status::OK);
-  return reactor;
-}
-
-grpc::ServerWriteReactor<HealthCheckResponse>* HealthService::Watch(
-    grpc::CallbackServerContext* /*context*/, const HealthCheckRequest* request) {
-  return new Watcher(*this, knows(request->service()));
 }
 
 }  // namespace tessera

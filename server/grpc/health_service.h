@@ -1,20 +1,23 @@
 #pragma once
 
-#include <map>
 #include <mutex>
 #include <set>
 #include <string>
 
-#include "grpc/health/v1/health.grpc.pb.h"
+#include "absl/status/status.h"
+#include "grpc/health/v1/health.pb.h"
+#include "server/grpc/call_limits.h"
+#include "server/grpc/call_service.h"
 
 namespace tessera {
 
 // Implements grpc.health.v1.Health for the server as a whole and for its services, which all have
-// the same status. Needs no API key. Must outlive every call.
-class HealthService final : public grpc::health::v1::Health::CallbackService {
+// the same status. Needs no API key, so its calls make way for others (open_calls.h). Must outlive
+// every call.
+class HealthService final : public CallService {
  public:
   // `services`: full names.
-  explicit HealthService(std::set<std::string> services);
+  HealthService(std::set<std::string> services, const CallLimits& limits);
   ~HealthService() override;
 
   // Tells watchers. Thread-safe.
@@ -23,24 +26,17 @@ class HealthService final : public grpc::health::v1::Health::CallbackService {
   // Ends the calls of watchers, and those that come later. Thread-safe.
   void stop();
 
-  grpc::ServerUnaryReactor* Check(grpc::CallbackServerContext* context,
-                                  const grpc::health::v1::HealthCheckRequest* request,
-                                  grpc::health::v1::HealthCheckResponse* response) override;
-  grpc::ServerUnaryReactor* List(grpc::CallbackServerContext* context,
-                                 const grpc::health::v1::HealthListRequest* request,
-                                 grpc::health::v1::HealthListResponse* response) override;
-  grpc::ServerWriteReactor<grpc::health::v1::HealthCheckResponse>* Watch(
-      grpc::CallbackServerContext* context,
-      const grpc::health::v1::HealthCheckRequest* request) override;
-
  private:
   class Watcher;
   using Status = grpc::health::v1::HealthCheckResponse::ServingStatus;
 
+  absl::Status check(const std::string& service, grpc::health::v1::HealthCheckResponse& response);
+  void list(grpc::health::v1::HealthListResponse& response);
   bool knows(const std::string& service) const { return services_.contains(service); }
   Status status() const;  // requires mutex_
 
   std::set<std::string> services_;
+  const CallLimits limits_;
   std::mutex mutex_;  // guards the fields below, and those of the watchers
   bool serving_ = true;
   bool stopped_ = false;

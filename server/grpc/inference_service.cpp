@@ -3,50 +3,15 @@
 #include <memory>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "models/status_macros.h"
 #include "server/grpc/authorization.h"
 #include "server/grpc/call_context.h"
-#include "server/grpc/embed_call.h"
+#include "server/grpc/unary_call.h"
 #include "server/grpc/wire.h"
 
 namespace tessera {
 namespace {
-
-constexpr const char* kBusy = "too many requests wait to be read: try again later";
-
-grpc::ServerUnaryReactor* reply(grpc::CallbackServerContext* context, const absl::Status& status) {
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  add_retry(*context, status);
-  reactor->Finish(to_grpc(status));
-  return reactor;
-}
-
-// Answers with one message, which is computed later. gRPC owns it from its creation to OnDone.
-// Until then it holds the room of the request and of the answer.
-class LaterReply final : public grpc::ServerUnaryReactor {
- public:
-  LaterReply(UnreadMessages& unread, grpc::CallbackServerContext& context,
-             ByteBudget::Share request_room)
-      : unread_(unread), context_(context), request_room_(std::move(request_room)) {}
-
-  ByteBudget::Share& room() { return room_; }
-
-  void finish(const absl::Status& status, const google::protobuf::MessageLite& response) {
-    unread_.begin(context_, response.ByteSizeLong());
-    Finish(to_grpc(status));
-  }
-
- private:
-  void OnDone() override {
-    unread_.end(context_);
-    delete this;
-  }
-
-  UnreadMessages& unread_;
-  grpc::CallbackServerContext& context_;
-  const ByteBudget::Share request_room_;
-  ByteBudget::Share room_;
-};
 
 absl::Status tokenize(const Service& service, const v1::TokenizeRequest& request,
                       const Caller& caller, v1::TokenizeResponse& response,
@@ -79,175 +44,145 @@ absl::Status detokenize(const Service& service, const v1::DetokenizeRequest& req
 }  // namespace
 
 InferenceService::InferenceService(tessera::Service& service, const ApiKeys& keys,
-                                   std::size_t max_pending_tokens,
-                                   std::chrono::milliseconds write_timeout, RequestWork work)
+                                   std::size_t max_pending_tokens, const CallLimits& limits,
+                                   RequestWork work)
     : service_(service),
       keys_(keys),
       work_(work),
-      unread_(write_timeout),
-      shared_{service, calls_, writer_, unread_, max_pending_tokens, work.pool} {}
-
-// gRPC counts a message's bytes only until it is parsed, and keeps it until the call is done.
-// Returns: the room of a parsed request.
-// Errors: Unavailable if the others leave it none.
-absl::StatusOr<ByteBudget::Share> InferenceService::room_for(
-    const google::protobuf::Message& request) const {
-  return take_bytes(&work_.budget, request.SpaceUsedLong());
+      limits_(limits),
+      generate_shared_{service, calls_, writer_, limits.unread, work_, max_pending_tokens},
+      embed_shared_{service, calls_, writer_, limits.unread, work_} {
+  using grpc::CallbackServerContext;
+  add_method<v1::GenerateRequest, v1::GenerateResponse>(
+      "/tessera.v1.Inference/Generate",
+      [this](CallbackServerContext& context) { return generate(context); });
+  add_method<v1::EmbedRequest, v1::EmbedResponse>(
+      "/tessera.v1.Inference/Embed",
+      [this](CallbackServerContext& context) { return embed(context); });
+  add_unary_methods();
+  add_information();
 }
 
-// Runs `call`, which takes the caller and the room of its answer, on the work pool and finishes
-// with its status. Request, response and context live until then.
-template <class Call>
-grpc::ServerUnaryReactor* InferenceService::reply_later(
-    grpc::CallbackServerContext* context, const google::protobuf::Message& request,
-    const google::protobuf::MessageLite& response, Call call) {
-  const auto caller = authorize(keys_, *context);
-  if (!caller.ok()) {
-    return reply(context, caller.status());
+void InferenceService::add_unary_methods() {
+  add_unary<v1::AbortRequest, v1::AbortResponse>(
+      "/tessera.v1.Inference/Abort", Right::use, [this](const Caller& caller, auto& call) {
+        const std::shared_ptr<GenerateCall> found =
+            calls_.find(caller.tenant_id, call.request().request_id());
+        if (found != nullptr) {
+          found->abort();
+        }
+        call.response().set_found(found != nullptr);
+        call.reply(absl::OkStatus());
+      });
+  add_unary<v1::TokenizeRequest, v1::TokenizeResponse>(
+      "/tessera.v1.Inference/Tokenize", Right::compute, [this](const Caller& caller, auto& call) {
+        reply_later(caller, call, [this, &caller](auto& some) {
+          return tokenize(service_, some.request(), caller, some.response(), some.response_room());
+        });
+      });
+  add_unary<v1::DetokenizeRequest, v1::DetokenizeResponse>(
+      "/tessera.v1.Inference/Detokenize", Right::compute, [this](const Caller& caller, auto& call) {
+        reply_later(caller, call, [this, &caller](auto& some) {
+          return detokenize(service_, some.request(), caller, some.response(), some.response_room());
+        });
+      });
+}
+
+void InferenceService::add_information() {
+  add_unary<v1::GetModelInfoRequest, v1::GetModelInfoResponse>(
+      "/tessera.v1.Inference/GetModelInfo", Right::use, [this](const Caller&, auto& call) {
+        call.response() = model_info(service_);
+        call.reply(absl::OkStatus());
+      });
+  add_unary<v1::GetServerInfoRequest, v1::GetServerInfoResponse>(
+      "/tessera.v1.Inference/GetServerInfo", Right::use, [this](const Caller&, auto& call) {
+        call.response() = server_info(service_);
+        call.reply(absl::OkStatus());
+      });
+  add_unary<v1::GetCacheInfoRequest, v1::GetCacheInfoResponse>(
+      "/tessera.v1.Inference/GetCacheInfo", Right::use, [this](const Caller&, auto& call) {
+        call.response() = cache_info(service_);
+        call.reply(absl::OkStatus());
+      });
+  add_unary<v1::FlushCacheRequest, v1::FlushCacheResponse>(
+      "/tessera.v1.Inference/FlushCache", Right::administer, [this](const Caller&, auto& call) {
+        service_.engine().flush_cache();
+        call.reply(absl::OkStatus());
+      });
+}
+
+// Returns: who calls, and the place of the call.
+// Errors: as authorize() and Service::admit(). ResourceExhausted if there are too many calls.
+absl::StatusOr<InferenceService::Admitted> InferenceService::admit(
+    grpc::CallbackServerContext& context, Right right) const {
+  TESSERA_ASSIGN_OR_RETURN(std::shared_ptr<const Caller> caller,
+                           authorize(keys_, context, right == Right::administer));
+  std::optional<OpenCalls::Place> place = limits_.open.take(context, /*has_caller=*/true);
+  if (!place) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "this server has ", limits_.open.most(), " open calls, the most it has: try again later"));
   }
-  if (const absl::Status admitted = service_.admit(**caller); !admitted.ok()) {
-    return reply(context, admitted);
-  }
-  auto room = room_for(request);
+  if (right == Right::compute) TESSERA_RETURN_IF_ERROR(service_.admit(*caller));
+  return Admitted{std::move(caller), *std::move(place)};
+}
+
+OpenCalls::Place InferenceService::place_of_refused(grpc::CallbackServerContext& context) const {
+  return *limits_.open.take(context, /*has_caller=*/false);
+}
+
+// A method that calls answer(caller, call) when the request has come.
+template <class Request, class Response, class Answer>
+void InferenceService::add_unary(const char* path, Right right, Answer answer) {
+  using Call = UnaryCall<Request, Response>;
+  add_method<Request, Response>(
+      path,
+      [this, right, answer](
+          grpc::CallbackServerContext& context) -> grpc::ServerBidiReactor<Request, Response>* {
+        absl::StatusOr<Admitted> admitted = admit(context, right);
+        if (!admitted.ok()) {
+          add_retry(context, admitted.status());
+          return new RefusedCall<Request, Response>(admitted.status(), place_of_refused(context));
+        }
+        return new Call(
+            limits_, context, std::move(admitted->place),
+            [answer, caller = std::move(admitted->caller)](Call& call) { answer(*caller, call); });
+      });
+}
+
+// Runs `work`, which takes the room of its answer, on the work pool, and replies with its status.
+template <class Call, class Work>
+void InferenceService::reply_later(const Caller& caller, Call& call, Work work) {
+  absl::StatusOr<ByteBudget::Share> room = room_for(work_, call.request());
   if (!room.ok()) {
-    return reply(context, room.status());
+    return call.reply(room.status());
   }
   const std::size_t bytes = room->bytes();
-  auto* reactor = new LaterReply(unread_, *context, *std::move(room));
-  if (!work_.pool.submit((*caller)->turn_name(), bytes,
-                         [reactor, &response, call, caller = *caller] {
-                           reactor->finish(call(*caller, reactor->room()), response);
-                         })) {
-    reactor->finish(absl::UnavailableError(kBusy), response);
+  call.request_room() = *std::move(room);
+  if (!work_.pool.submit(caller.turn_name(), bytes, [&call, work] { call.reply(work(call)); })) {
+    call.reply(absl::UnavailableError(kReadersBusy));
   }
-  return reactor;
 }
 
-grpc::ServerWriteReactor<v1::GenerateResponse>* InferenceService::Generate(
-    grpc::CallbackServerContext* context, const v1::GenerateRequest* request) {
-  const auto caller = authorize(keys_, *context);
-  if (!caller.ok()) {
-    return GenerateCall::refuse(shared_, *context, caller.status());
-  }
-  if (const absl::Status admitted = service_.admit(**caller); !admitted.ok()) {
-    const auto call = GenerateCall::make(shared_, *context, *caller, {});
-    call->finish_early(admitted);
-    return call.get();
-  }
-  auto room = room_for(*request);
-  if (!room.ok()) {
-    return GenerateCall::refuse(shared_, *context, room.status());
-  }
-  const std::size_t bytes = room->bytes();
-  const std::shared_ptr<GenerateCall> call =
-      GenerateCall::make(shared_, *context, *caller, *std::move(room));
-  // The call owns its writing side until start() returns, so gRPC keeps request and context.
-  if (!work_.pool.submit((*caller)->turn_name(), bytes,
-                         [call, request] { call->start(*request); })) {
-    call->finish_early(absl::UnavailableError(kBusy));
-  }
-  return call.get();
+grpc::ServerBidiReactor<v1::GenerateRequest, v1::GenerateResponse>* InferenceService::generate(
+    grpc::CallbackServerContext& context) {
+  absl::StatusOr<Admitted> admitted = admit(context, Right::compute);
+  return admitted.ok()
+             ? GenerateCall::begin(generate_shared_, limits_, context, std::move(admitted->caller),
+                                   std::move(admitted->place))
+             : GenerateCall::refuse(generate_shared_, context, admitted.status(),
+                                    place_of_refused(context));
 }
 
-grpc::ServerUnaryReactor* InferenceService::Embed(grpc::CallbackServerContext* context,
-                                                  const v1::EmbedRequest* request,
-                                                  v1::EmbedResponse* response) {
-  const auto caller = authorize(keys_, *context);
-  if (!caller.ok()) {
-    return reply(context, caller.status());
+grpc::ServerBidiReactor<v1::EmbedRequest, v1::EmbedResponse>* InferenceService::embed(
+    grpc::CallbackServerContext& context) {
+  absl::StatusOr<Admitted> admitted = admit(context, Right::compute);
+  if (!admitted.ok()) {
+    add_retry(context, admitted.status());
+    return new RefusedCall<v1::EmbedRequest, v1::EmbedResponse>(admitted.status(),
+                                                                place_of_refused(context));
   }
-  const EmbedCall::Shared shared{service_, calls_, writer_, unread_};
-  if (const absl::Status admitted = service_.admit(**caller); !admitted.ok()) {
-    const auto call = EmbedCall::make(shared, *context, *caller, {}, *response);
-    call->finish(admitted);
-    return call.get();
-  }
-  auto room = room_for(*request);
-  if (!room.ok()) {
-    return reply(context, room.status());
-  }
-  const std::size_t bytes = room->bytes();
-  const std::shared_ptr<EmbedCall> call =
-      EmbedCall::make(shared, *context, *caller, *std::move(room), *response);
-  // gRPC keeps request, response and context until the call is finished.
-  if (!work_.pool.submit((*caller)->turn_name(), bytes,
-                         [call, request] { call->start(*request); })) {
-    call->finish(absl::UnavailableError(kBusy));
-  }
-  return call.get();
-}
-
-grpc::ServerUnaryReactor* InferenceService::Abort(grpc::CallbackServerContext* context,
-                                                  const v1::AbortRequest* request,
-                                                  v1::AbortResponse* response) {
-  const auto caller = authorize(keys_, *context);
-  if (caller.ok()) {
-    const std::shared_ptr<GenerateCall> call =
-        calls_.find((*caller)->tenant_id, request->request_id());
-    if (call != nullptr) {
-      call->abort();
-    }
-    response->set_found(call != nullptr);
-  }
-  return reply(context, caller.status());
-}
-
-grpc::ServerUnaryReactor* InferenceService::Tokenize(grpc::CallbackServerContext* context,
-                                                     const v1::TokenizeRequest* request,
-                                                     v1::TokenizeResponse* response) {
-  return reply_later(context, *request, *response,
-                     [this, request, response](const Caller& caller, ByteBudget::Share& room) {
-                       return tokenize(service_, *request, caller, *response, room);
-                     });
-}
-
-grpc::ServerUnaryReactor* InferenceService::Detokenize(grpc::CallbackServerContext* context,
-                                                       const v1::DetokenizeRequest* request,
-                                                       v1::DetokenizeResponse* response) {
-  return reply_later(context, *request, *response,
-                     [this, request, response](const Caller& caller, ByteBudget::Share& room) {
-                       return detokenize(service_, *request, caller, *response, room);
-                     });
-}
-
-grpc::ServerUnaryReactor* InferenceService::GetModelInfo(grpc::CallbackServerContext* context,
-                                                         const v1::GetModelInfoRequest*,
-                                                         v1::GetModelInfoResponse* response) {
-  const absl::Status authorized = authorize(keys_, *context).status();
-  if (authorized.ok()) {
-    *response = model_info(service_);
-  }
-  return reply(context, authorized);
-}
-
-grpc::ServerUnaryReactor* InferenceService::GetServerInfo(grpc::CallbackServerContext* context,
-                                                          const v1::GetServerInfoRequest*,
-                                                          v1::GetServerInfoResponse* response) {
-  const absl::Status authorized = authorize(keys_, *context).status();
-  if (authorized.ok()) {
-    *response = server_info(service_);
-  }
-  return reply(context, authorized);
-}
-
-grpc::ServerUnaryReactor* InferenceService::GetCacheInfo(grpc::CallbackServerContext* context,
-                                                         const v1::GetCacheInfoRequest*,
-                                                         v1::GetCacheInfoResponse* response) {
-  const absl::Status authorized = authorize(keys_, *context).status();
-  if (authorized.ok()) {
-    *response = cache_info(service_);
-  }
-  return reply(context, authorized);
-}
-
-grpc::ServerUnaryReactor* InferenceService::FlushCache(grpc::CallbackServerContext* context,
-                                                       const v1::FlushCacheRequest*,
-                                                       v1::FlushCacheResponse*) {
-  const absl::Status authorized = authorize(keys_, *context, /*admin=*/true).status();
-  if (authorized.ok()) {
-    service_.engine().flush_cache();
-  }
-  return reply(context, authorized);
+  return EmbedCall::begin(embed_shared_, limits_, context, std::move(admitted->caller),
+                          std::move(admitted->place));
 }
 
 }  // namespace tessera

@@ -1,71 +1,63 @@
 #pragma once
 
-#include <chrono>
 #include <cstddef>
+#include <cstdint>
+#include <memory>
 
 #include "server/api_keys.h"
+#include "server/grpc/call_limits.h"
+#include "server/grpc/call_service.h"
 #include "server/grpc/call_table.h"
+#include "server/grpc/embed_call.h"
 #include "server/grpc/generate_call.h"
 #include "server/grpc/stream_writer.h"
-#include "server/grpc/unread_messages.h"
 #include "server/request_work.h"
 #include "server/service.h"
-#include "tessera/v1/inference.grpc.pb.h"
+#include "tessera/v1/inference.pb.h"
 
 namespace tessera {
 
-// Implements tessera.v1.Inference. Every call requires an API key if there are keys. Work that
-// grows with a request runs on the work pool. `service`, `keys` and the targets of `work` must
-// outlive this, and this must outlive every call.
-class InferenceService final : public v1::Inference::CallbackService {
+// Implements tessera.v1.Inference. Every call requires an API key if there are keys, and is refused
+// without one before its message is read. Work that grows with a request runs on the work pool.
+// `service`, `keys` and the targets of `limits` and `work` must outlive this, and this must outlive
+// every call.
+class InferenceService final : public CallService {
  public:
-  // max_pending_tokens, write_timeout: see GrpcOptions.
+  // max_pending_tokens: see GrpcOptions.
   InferenceService(tessera::Service& service, const ApiKeys& keys, std::size_t max_pending_tokens,
-                   std::chrono::milliseconds write_timeout, RequestWork work);
-
-  grpc::ServerWriteReactor<v1::GenerateResponse>* Generate(
-      grpc::CallbackServerContext* context, const v1::GenerateRequest* request) override;
-  grpc::ServerUnaryReactor* Embed(grpc::CallbackServerContext* context,
-                                  const v1::EmbedRequest* request,
-                                  v1::EmbedResponse* response) override;
-  grpc::ServerUnaryReactor* Abort(grpc::CallbackServerContext* context,
-                                  const v1::AbortRequest* request,
-                                  v1::AbortResponse* response) override;
-  grpc::ServerUnaryReactor* Tokenize(grpc::CallbackServerContext* context,
-                                     const v1::TokenizeRequest* request,
-                                     v1::TokenizeResponse* response) override;
-  grpc::ServerUnaryReactor* Detokenize(grpc::CallbackServerContext* context,
-                                       const v1::DetokenizeRequest* request,
-                                       v1::DetokenizeResponse* response) override;
-  grpc::ServerUnaryReactor* GetModelInfo(grpc::CallbackServerContext* context,
-                                         const v1::GetModelInfoRequest* request,
-                                         v1::GetModelInfoResponse* response) override;
-  grpc::ServerUnaryReactor* GetServerInfo(grpc::CallbackServerContext* context,
-                                          const v1::GetServerInfoRequest* request,
-                                          v1::GetServerInfoResponse* response) override;
-  grpc::ServerUnaryReactor* GetCacheInfo(grpc::CallbackServerContext* context,
-                                         const v1::GetCacheInfoRequest* request,
-                                         v1::GetCacheInfoResponse* response) override;
-  grpc::ServerUnaryReactor* FlushCache(grpc::CallbackServerContext* context,
-                                       const v1::FlushCacheRequest* request,
-                                       v1::FlushCacheResponse* response) override;
+                   const CallLimits& limits, RequestWork work);
 
   CallTable& calls() { return calls_; }
 
  private:
-  absl::StatusOr<ByteBudget::Share> room_for(const google::protobuf::Message& request) const;
-  template <class Call>
-  grpc::ServerUnaryReactor* reply_later(grpc::CallbackServerContext* context,
-                                        const google::protobuf::Message& request,
-                                        const google::protobuf::MessageLite& response, Call call);
+  // compute: a use that counts in its tenant's rate of requests
+  enum class Right : uint8_t { use, compute, administer };
+  struct Admitted {
+    std::shared_ptr<const Caller> caller;
+    OpenCalls::Place place;
+  };
+
+  void add_unary_methods();
+  void add_information();
+  absl::StatusOr<Admitted> admit(grpc::CallbackServerContext& context, Right right) const;
+  OpenCalls::Place place_of_refused(grpc::CallbackServerContext& context) const;
+  template <class Request, class Response, class Answer>
+  void add_unary(const char* path, Right right, Answer answer);
+  template <class Call, class Work>
+  void reply_later(const Caller& caller, Call& call, Work work);
+  grpc::ServerBidiReactor<v1::GenerateRequest, v1::GenerateResponse>* generate(
+      grpc::CallbackServerContext& context);
+  grpc::ServerBidiReactor<v1::EmbedRequest, v1::EmbedResponse>* embed(
+      grpc::CallbackServerContext& context);
 
   tessera::Service& service_;
   const ApiKeys& keys_;
   const RequestWork work_;
+  const CallLimits limits_;
   CallTable calls_;
-  UnreadMessages unread_;
   StreamWriter writer_;
-  GenerateCall::Shared shared_;
+  const GenerateCall::Shared generate_shared_;
+  const EmbedCall::Shared embed_shared_;
 };
 
 }  // namespace tessera

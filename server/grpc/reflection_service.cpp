@@ -3,11 +3,13 @@
 #include <google/protobuf/descriptor.h>
 #include <google/protobuf/descriptor.pb.h>
 
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "server/grpc/authorization.h"
-#include "server/grpc/wire.h"
+#include "server/grpc/unary_call.h"
 
 namespace tessera {
 namespace {
@@ -75,7 +77,8 @@ const FileDescriptor* file_of_extension(const grpc::reflection::v1::ExtensionReq
 // one before has been written, so a call holds one of each.
 class ReflectionCall final : public grpc::ServerBidiReactor<ReflectionRequest, ReflectionResponse> {
  public:
-  explicit ReflectionCall(const ServiceDescriber& reflection) : reflection_(reflection) {
+  ReflectionCall(const ServiceDescriber& reflection, OpenCalls::Place place)
+      : reflection_(reflection), place_(std::move(place)) {
     StartRead(&request_);
   }
 
@@ -97,19 +100,15 @@ class ReflectionCall final : public grpc::ServerBidiReactor<ReflectionRequest, R
     StartRead(&request_);
   }
 
-  void OnDone() override { delete this; }
+  void OnDone() override {
+    place_.release();
+    delete this;
+  }
 
   const ServiceDescriber& reflection_;
+  OpenCalls::Place place_;  // never kept: a client may leave such a call open for ever
   ReflectionRequest request_;
   ReflectionResponse response_;
-};
-
-class RefusedCall final : public grpc::ServerBidiReactor<ReflectionRequest, ReflectionResponse> {
- public:
-  explicit RefusedCall(const absl::Status& status) { Finish(to_grpc(status)); }
-
- private:
-  void OnDone() override { delete this; }
 };
 
 }  // namespace
@@ -145,12 +144,16 @@ ReflectionResponse ServiceDescriber::answer(const ReflectionRequest& request) co
 }
 
 grpc::ServerBidiReactor<ReflectionRequest, ReflectionResponse>* ServiceDescriber::serve(
-    const grpc::CallbackServerContext& context) const {
-  const absl::Status authorized = authorize(keys_, context).status();
-  if (!authorized.ok()) {
-    return new RefusedCall(authorized);
+    grpc::CallbackServerContext& context) const {
+  absl::Status status = authorize(keys_, context).status();
+  if (status.ok()) {
+    if (std::optional<OpenCalls::Place> place = limits_.open.take(context, /*has_caller=*/true)) {
+      return new ReflectionCall(*this, *std::move(place));
+    }
+    status = absl::ResourceExhaustedError("too many calls are open: try again later");
   }
-  return new ReflectionCall(*this);
+  return new RefusedCall<ReflectionRequest, ReflectionResponse>(
+      status, *limits_.open.take(context, /*has_caller=*/false));
 }
 
 }  // namespace tessera

@@ -7,6 +7,7 @@
 #include "grpc/reflection/v1/reflection.grpc.pb.h"
 #include "grpc/reflection/v1alpha/reflection.grpc.pb.h"
 #include "server/api_keys.h"
+#include "server/grpc/call_limits.h"
 
 namespace tessera {
 
@@ -15,8 +16,8 @@ namespace tessera {
 class ServiceDescriber {
  public:
   // `services`: full names. `keys` must outlive this.
-  ServiceDescriber(std::set<std::string> services, const ApiKeys& keys)
-      : services_(std::move(services)), keys_(keys) {}
+  ServiceDescriber(std::set<std::string> services, const ApiKeys& keys, const CallLimits& limits)
+      : services_(std::move(services)), keys_(keys), limits_(limits) {}
 
   using Request = grpc::reflection::v1::ServerReflectionRequest;
   using Response = grpc::reflection::v1::ServerReflectionResponse;
@@ -24,12 +25,12 @@ class ServiceDescriber {
   Response answer(const Request& request) const;
 
   // Returns: a stream that answers each request in turn, or refuses a call without a key.
-  grpc::ServerBidiReactor<Request, Response>* serve(
-      const grpc::CallbackServerContext& context) const;
+  grpc::ServerBidiReactor<Request, Response>* serve(grpc::CallbackServerContext& context) const;
 
  private:
   const std::set<std::string> services_;
   const ApiKeys& keys_;
+  const CallLimits limits_;
 };
 
 // The service under one of its two names. `Base`: the generated callback service. The describer

@@ -11,9 +11,10 @@
 
 namespace tessera {
 
-// Messages that gRPC is writing. A client that does not read one would keep the room of its answer
-// for as long as its connection lives. So its call is cancelled: a client may take `timeout` for a
-// message, and a second more for each 256 KiB of it. Thread-safe.
+// Messages that gRPC is writing, and requests that it waits for. A client that does not read one
+// would keep the room of its answer for as long as its connection lives, and one that sends none
+// the place of its call. So its call is cancelled: a client may take `timeout` for a message, and a
+// second more for each 256 KiB of it. Thread-safe.
 class UnreadMessages {
  public:
   explicit UnreadMessages(std::chrono::milliseconds timeout);
@@ -21,7 +22,8 @@ class UnreadMessages {
   UnreadMessages(const UnreadMessages&) = delete;
   UnreadMessages& operator=(const UnreadMessages&) = delete;
 
-  // gRPC begins to write a message of the call, in place of an earlier one.
+  // gRPC begins to write a message of the call, in place of an earlier one, or to wait for one of
+  // at most so many bytes.
   // Requires: end() is called while `context` is valid.
   void begin(grpc::ServerContextBase& context, std::size_t bytes);
 

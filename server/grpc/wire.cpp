@@ -92,6 +92,10 @@ grpc::Status to_grpc(const absl::Status& status) {
   return {static_cast<grpc::StatusCode>(status.code()), std::string(status.message())};
 }
 
+absl::Status no_message() {
+  return absl::InternalError("the call has no message that can be read as one of its type");
+}
+
 absl::StatusOr<GenerateCallRequest> parse_generate_request(const v1::GenerateRequest& message) {
   GenerateCallRequest call;
   GenerateRequest& request = call.generate;

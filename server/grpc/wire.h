@@ -18,6 +18,10 @@ namespace tessera {
 // The only mapping of errors to gRPC status codes.
 grpc::Status to_grpc(const absl::Status& status);
 
+// Returns: the error of a call without a message of its type. By gRPC's rules the code is INTERNAL,
+// for example where a message says that it is compressed and the call names no encoding.
+absl::Status no_message();
+
 struct GenerateCallRequest {
   GenerateRequest generate;
   int32_t n = 1;

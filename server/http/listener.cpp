@@ -25,6 +25,7 @@
 
 #include "kernels/check.h"
 #include "models/status_macros.h"
+#include "server/configuration_file.h"
 #include "server/http/connection.h"
 
 namespace tessera {
@@ -124,6 +125,15 @@ class Registry {
 // TLS 1.2 and 1.3 with forward secrecy and authenticated encryption only (RFC 9325).
 constexpr const char* kTls12Ciphers = "ECDHE+AESGCM:ECDHE+CHACHA20";
 
+absl::StatusOr<std::string> read_tls_file(std::string_view what, const std::string& path) {
+  absl::StatusOr<std::string> text = read_configuration_file(path);
+  if (!text.ok()) {
+    return absl::InvalidArgumentError(
+        fmt::format("{} {}", what, std::string(text.status().message())));
+  }
+  return text;
+}
+
 absl::StatusOr<std::shared_ptr<asio::ssl::context>> make_tls(const HttpOptions& options) {
   if (options.tls_certificate.empty() && options.tls_key.empty()) {
     return nullptr;
@@ -136,12 +146,17 @@ absl::StatusOr<std::shared_ptr<asio::ssl::context>> make_tls(const HttpOptions& 
   SSL_CTX_set_options(context->native_handle(), SSL_OP_NO_RENEGOTIATION);
   TESSERA_CHECK(SSL_CTX_set_cipher_list(context->native_handle(), kTls12Ciphers) == 1,
                 "OpenSSL knows ciphers with forward secrecy");
-  context->use_certificate_chain_file(options.tls_certificate, error);
+  // OpenSSL would ask at the terminal for the password of a key, and wait.
+  context->set_password_callback([](std::size_t, auto) { return std::string(); }, error);
+  TESSERA_ASSIGN_OR_RETURN(const std::string certificate,
+                           read_tls_file("TLS certificate", options.tls_certificate));
+  TESSERA_ASSIGN_OR_RETURN(const std::string key, read_tls_file("TLS key", options.tls_key));
+  context->use_certificate_chain(asio::buffer(certificate), error);
   if (error) {
     return absl::InvalidArgumentError(
         fmt::format("TLS certificate '{}': {}", options.tls_certificate, error.message()));
   }
-  context->use_private_key_file(options.tls_key, asio::ssl::context::pem, error);
+  context->use_private_key(asio::buffer(key), asio::ssl::context::pem, error);
   if (error) {
     return absl::InvalidArgumentError(
         fmt::format("TLS key '{}': {}", options.tls_key, error.message()));

@@ -141,6 +141,21 @@ TEST(Embedding, OfStatesThatAreNoNumbersFailsByName) {
   EXPECT_EQ(whole->embeddings().at(0), expected(prompt, Pooling::cls));
 }
 
+// Their norm divides by an infinite sum of squares. The answer was an embedding of zeros.
+TEST(Embedding, OfStatesThatOverflowFailsByName) {
+  FakeEngine fake(pooled_options(512));
+  std::vector<int32_t> prompt = prompt_of(10);
+  prompt[3] = prompt[4] = FakeModel::kOverflow;
+  const auto broken = fake.submit(pooled(prompt, Pooling::last));
+  const auto whole = fake.submit(pooled(prompt, Pooling::cls));
+  fake.step_until_idle();
+  EXPECT_EQ(broken->finish()->reason, FinishReason::failed);
+  EXPECT_THAT(broken->finish()->status.message(),
+              HasSubstr("hidden state is zero after 10 tokens"));
+  EXPECT_THAT(broken->embeddings(), IsEmpty());
+  EXPECT_EQ(whole->embeddings().at(0), expected(prompt, Pooling::cls));
+}
+
 // transformers computed them in f32 (models/train/golden.py). The bound is relative to the length.
 TEST(Embedding, OfTheShippedModelAgreesWithPyTorch) {
   const std::filesystem::path root = TESSERA_SOURCE_DIR;

@@ -57,6 +57,8 @@ FakeModel::FakeModel(int32_t context, int32_t layers, int32_t kv_heads) {
 void FakeModel::Digest::add(int32_t token) {
   state = (state ^ static_cast<uint64_t>(token + 1)) * 0x100000001b3u + (state >> 29);
   poisoned = poisoned || token == kPoison;
+  overflown = overflown || (token == kOverflow && last == kOverflow);
+  last = token;
 }
 
 void FakeModel::Digest::write_logits(std::span<float> logits) const {
@@ -75,6 +77,7 @@ void FakeModel::Digest::write_hidden(std::span<float> hidden) const {
     const uint64_t noise = scramble(scramble(~state) + i) >> 40;
     hidden[i] = poisoned ? std::numeric_limits<float>::quiet_NaN()
                          : static_cast<float>(noise) * (2.0f / (1 << 24)) - 1;
+    hidden[i] = overflown ? 0 : hidden[i];
   }
 }
 

@@ -21,7 +21,8 @@ class FakeModel : public Transformer {
  public:
   static constexpr int32_t kVocab = 61;
   static constexpr int32_t kEos = 1;
-  static constexpr int32_t kPoison = 2;  // after this token, all logits are NaN
+  static constexpr int32_t kPoison = 2;     // after this token, all logits are NaN
+  static constexpr int32_t kOverflow = 60;  // after two of them, hidden states are zero
 
   explicit FakeModel(int32_t context, int32_t layers = 2, int32_t kv_heads = 2);
 
@@ -46,6 +47,8 @@ class FakeModel : public Transformer {
   struct Digest {
     uint64_t state = 0;
     bool poisoned = false;
+    bool overflown = false;
+    int32_t last = -1;
 
     void add(int32_t token);
     void write_logits(std::span<float> logits) const;

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <filesystem>
 #include <fstream>
@@ -12,6 +13,7 @@
 namespace tessera {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
@@ -71,6 +73,17 @@ TEST(ApiKeys, NameWhatTheyCannotBeReadFromAndQuoteNoKey) {
               HasSubstr("/no/such/file"));
   EXPECT_EQ(ApiKeys::load("", testing::TempDir()).status().code(), absl::StatusCode::kNotFound)
       << "a folder";
+  for (const char* endless : {"/dev/zero", "/dev/stdin", "/dev/tty"}) {
+    EXPECT_FALSE(ApiKeys::load("", endless).ok()) << endless;
+  }
+  const KeyFile long_file(std::string((4 << 20) + 1, '\n'));
+  EXPECT_THAT(std::string(ApiKeys::load("", long_file.path()).status().message()),
+              AllOf(HasSubstr("more than 4194304 bytes"), HasSubstr(long_file.path().string())));
+  const std::filesystem::path fifo = long_file.path().string() + ".fifo";
+  ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
+  EXPECT_THAT(std::string(ApiKeys::load("", fifo).status().message()),
+              HasSubstr("is not a regular file"));
+  std::filesystem::remove(fifo);
   const KeyFile empty("# nothing\n");
   EXPECT_THAT(std::string(ApiKeys::load("", empty.path()).status().message()),
               HasSubstr("has no key"));

@@ -1,10 +1,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
+#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <iterator>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -254,6 +257,16 @@ bool shows(int32_t port, const CertificatePair& pair) {
   return channel->WaitForConnected(std::chrono::system_clock::now() + std::chrono::seconds(1));
 }
 
+// Returns: true if it shows the certificate of `pair` within some seconds.
+bool comes_to_show(int32_t port, const CertificatePair& pair) {
+  for (int i = 0; i < 20; ++i) {
+    if (shows(port, pair)) {
+      return true;
+    }
+  }
+  return false;
+}
+
 TEST_F(Grpc, ShowsACertificateThatWasReplacedToNewConnections) {
   const CertificatePair pair;
   const CertificatePair renewed;
@@ -265,12 +278,31 @@ TEST_F(Grpc, ShowsACertificateThatWasReplacedToNewConnections) {
   pair.copy_to(old);
   EXPECT_TRUE(shows(listener_->port(), old));
   renewed.copy_to(pair);
-  bool changed = false;
-  for (int i = 0; i < 20 && !changed; ++i) {
-    changed = shows(listener_->port(), renewed);
-  }
-  EXPECT_TRUE(changed);
+  EXPECT_TRUE(comes_to_show(listener_->port(), renewed));
   EXPECT_FALSE(shows(listener_->port(), old));
+}
+
+// A FIFO would keep the thread that opens it until a process writes.
+TEST_F(Grpc, StopsWhereAFifoIsInPlaceOfTheCertificate) {
+  const CertificatePair pair;
+  const CertificatePair kept;
+  const CertificatePair renewed;
+  pair.copy_to(kept);
+  start({.address = "127.0.0.1",
+         .port = 0,
+         .tls_certificate = pair.certificate(),
+         .tls_key = pair.key()});
+  std::filesystem::remove(pair.key());
+  ASSERT_EQ(mkfifo(pair.key().c_str(), 0600), 0);
+  std::this_thread::sleep_for(std::chrono::milliseconds(2500));
+  EXPECT_TRUE(shows(listener_->port(), kept));
+  std::filesystem::remove(pair.key());
+  renewed.copy_to(pair);
+  EXPECT_TRUE(comes_to_show(listener_->port(), renewed));
+  std::filesystem::remove(pair.certificate());
+  ASSERT_EQ(mkfifo(pair.certificate().c_str(), 0600), 0);
+  std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+  listener_.reset();
 }
 
 TEST_F(Grpc, SpeaksTlsWithTheCertificateItIsGiven) {

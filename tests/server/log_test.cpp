@@ -1,21 +1,27 @@
 // The log, the access log, and the guard of memory.
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <spdlog/logger.h>
 #include <spdlog/sinks/ostream_sink.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
+#include <array>
 #include <cstring>
 #include <list>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "engine/retry_after.h"
 #include "server/access_log.h"
+#include "server/log_stream.h"
+#include "server/log_text.h"
 #include "server/memory_guard.h"
 #include "server/repeat_filter.h"
 #include "server/spans.h"
@@ -113,6 +119,112 @@ TEST(AccessLog, IsAJsonObjectOnALineWhateverAPathHas) {
   EXPECT_EQ(object.at("queue_ms"), 1.5);
   EXPECT_EQ(object.at("first_token_ms"), 20.0);
   EXPECT_EQ(object.at("complete"), false);
+}
+
+TEST(AccessLog, WritesTextsOfAClientAsWordsOfTheLine) {
+  RequestRecord record;
+  fill(record);
+  record.id = "a\\";
+  record.path = "/a\n2026-01-01 info GET /admin 200\x1b[2J\xc2\x9b\x7f" + std::string(1, '\0');
+  const std::string line = access_line(record, "404", true);
+  EXPECT_THAT(line, HasSubstr(R"(POST /a\x0a2026-01-01\x20info\x20GET\x20/admin\x20200\x1b[2J)"
+                              R"(\xc2\x9b\x7f\x00 404 )"));
+  EXPECT_THAT(line, HasSubstr(R"( id=a\\ )"));
+  for (const char c : line) {
+    EXPECT_TRUE(c >= ' ' && c < '\x7f') << line;
+  }
+}
+
+// A terminal takes U+009B as the begin of a command too.
+TEST(AccessLog, IsAsciiAsJsonAndInSpans) {
+  RequestRecord record;
+  fill(record);
+  record.path = "/\xc2\x9b\x7f\xe2\x80\xa8";
+  record.trace = kTrace;
+  for (const std::string& line :
+       {access_json(record, "200", true),
+        span_line(record, "200", true, std::chrono::system_clock::time_point(seconds(1)))}) {
+    for (const char c : line) {
+      EXPECT_TRUE(c >= ' ' && c < '\x7f') << line;
+    }
+  }
+}
+
+TEST(LogText, HasEscapesInPlaceOfControlsAndKeepsLetters) {
+  EXPECT_EQ(escape_controls("a\nb\x1b[m \x7f\t\xc2\x85\xc3\xa4\xc2"),
+            "a\\x0ab\\x1b[m \\x7f\\x09\\xc2\\x85\xc3\xa4\xc2");
+  EXPECT_EQ(escape_controls(""), "");
+  EXPECT_EQ(log_word("a b\\"), "a\\x20b\\\\");
+}
+
+// A pipe that holds one page of memory.
+class Pipe {
+ public:
+  Pipe() {
+    EXPECT_EQ(pipe(ends_), 0);
+    EXPECT_EQ(fcntl(ends_[1], F_SETPIPE_SZ, 4096), 4096);
+    fcntl(ends_[0], F_SETFL, O_NONBLOCK);
+  }
+  ~Pipe() {
+    close(ends_[0]);
+    close(ends_[1]);
+  }
+  Pipe(const Pipe&) = delete;
+  Pipe& operator=(const Pipe&) = delete;
+
+  int writer() const { return ends_[1]; }
+  // Returns: the bytes that can be read now.
+  std::string text() const {
+    std::string all;
+    std::array<char, 4096> piece{};
+    for (ssize_t got = 1; got > 0;) {
+      got = ::read(ends_[0], piece.data(), piece.size());
+      all.append(piece.data(), got > 0 ? static_cast<std::size_t>(got) : 0);
+    }
+    return all;
+  }
+
+ private:
+  int ends_[2] = {};
+};
+
+TEST(LogStream, DropsAndCountsLinesThatNobodyReads) {
+  const Pipe pipe;
+  LogStream stream(pipe.writer(), std::chrono::milliseconds(1));
+  const std::string line = std::string(999, 'x') + "\n";
+  for (int i = 0; i < 10; ++i) {
+    stream.write(line);
+  }
+  EXPECT_EQ(stream.take_dropped(), 0) << "nobody could read the number";
+  const std::string first = pipe.text();
+  EXPECT_EQ(first.size() % line.size(), 0) << "no line is cut";
+  EXPECT_EQ(stream.take_dropped(), static_cast<int64_t>(10 - first.size() / line.size()));
+  EXPECT_EQ(stream.take_dropped(), 0);
+  stream.write("again\n");
+  EXPECT_EQ(pipe.text(), "again\n");
+}
+
+TEST(LogStream, EndsALineThatItCouldNotWriteWhole) {
+  const Pipe pipe;
+  LogStream stream(pipe.writer(), std::chrono::milliseconds(1));
+  stream.write(std::string(10'000, 'x') + "\n");
+  EXPECT_EQ(pipe.text(), std::string(4096, 'x'));
+  stream.write("next\n");
+  EXPECT_EQ(pipe.text(), "\nnext\n");
+  EXPECT_EQ(stream.take_dropped(), 1);
+}
+
+TEST(LogStream, WaitsForItsReaderUntilTheServerEnds) {
+  const Pipe pipe;
+  LogStream stream(pipe.writer(), std::chrono::milliseconds(1));
+  EXPECT_TRUE(stream.wait_for_reader());
+  stream.write(std::string(4096, 'x'));
+  std::thread ending([&stream] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    stream.hurry();
+  });
+  EXPECT_FALSE(stream.wait_for_reader());
+  ending.join();
 }
 
 // Returns: the spans of a request that ends now.

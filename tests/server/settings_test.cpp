@@ -310,6 +310,19 @@ TEST(Settings, YamlErrorsNameFileLineAndKey) {
   EXPECT_EQ(yaml_error(""), "");
 }
 
+TEST(Settings, ComeFromOneYamlDocument) {
+  for (const char* second : {"host: a\n---\nhttp-port: 1\n", "---\nhost: a\n...\n---\nb: 1\n",
+                             "---\n---\nhost: a\n", "host: a\n--- text\n"}) {
+    EXPECT_THAT(yaml_error(second), AllOf(HasSubstr("server.yaml:"), HasSubstr("second YAML")))
+        << second;
+  }
+  EXPECT_THAT(yaml_error("host: a\n---\nhttp-port: 1\n"), HasSubstr("server.yaml:3: "));
+  for (const char* one : {"---\nhost: a\n", "# words\n---\nhost: a\n...\n", "host: a\n---\n# end\n",
+                          "host: a\n---\n---\n"}) {
+    EXPECT_EQ(yaml_error(one), "") << one;
+  }
+}
+
 TEST(Settings, AMissingConfigFileIsNamed) {
   const auto command = parse({"--model", "m", "--config", "/no/such.yaml"});
   EXPECT_EQ(command.status().code(), absl::StatusCode::kNotFound);

@@ -83,6 +83,14 @@ TEST(TenantFile, GivesEachKeyItsTenantAndItsLimits) {
   EXPECT_DOUBLE_EQ(batch->tenant.pin_part, 0.25 / 4);
 }
 
+TEST(TenantFile, HasOneYamlDocument) {
+  const std::string one =
+      "tenants:\n  - name: a\n    keys: [{name: k, key: a-key-of-this-tenant}]\n";
+  EXPECT_TRUE(parse_tenants(one + "---\n", "t.yaml").ok());
+  EXPECT_EQ(parse_tenants(one + "---\n" + one, "t.yaml").status().message(),
+            "t.yaml:5: is in a second YAML document, after a line '---'; a file has one");
+}
+
 TEST(TenantFile, IsRefusedWithTheLineOfTheError) {
   const auto error = [](const std::string& text) {
     return std::string(parse_tenants(text, "t.yaml").status().message());

@@ -11,15 +11,16 @@ import time
 import unittest
 
 from attack_case import WHOLE
-from grpc_attacks import Messages
+from grpc_attacks import Calls, Messages
 from request_attacks import Chats, Fields, Framing, Tls
 from resource_attacks import Descriptors, Memory, Start
 from shared_attacks import Conversations, Grammars, Names, Rates
+from stop_attacks import Stop
 from tenant_attacks import OneTenant, Tenants
 from time_attacks import Queue, Threads, Time
 
-CASES = (Chats, Conversations, Descriptors, Fields, Framing, Grammars, Memory, Messages, Names, OneTenant, Queue, Rates,
-         Start, Tenants, Threads, Time, Tls)
+CASES = (Calls, Chats, Conversations, Descriptors, Fields, Framing, Grammars, Memory, Messages, Names, OneTenant, Queue,
+         Rates, Start, Stop, Tenants, Threads, Time, Tls)
 
 
 def attacks():

@@ -230,6 +230,17 @@ class Http2:
             if flags & 1 or kind == 3:
                 return payload[5:] if payload else None
 
+    def status(self, stream):
+        """Returns the number of the gRPC status at the end of a connection's first call.
+
+        Later ones are indices into HPACK's table.
+        """
+        while True:
+            kind, flags, piece = self.frame_of(stream)
+            assert kind != 3, "the stream was reset"
+            if kind == 1 and flags & 1:
+                return int(re.search(rb"grpc-status.(\d+)", piece, re.DOTALL).group(1))
+
     def await_first_bytes(self, stream):
         """Returns when the server writes the message of a call, so the message has its bytes of the budget."""
         while True:

@@ -5,7 +5,7 @@ import json
 import time
 import unittest
 
-from attack_case import PROMPT, SLOWER, of, serve
+from attack_case import PROMPT, SLOWER, of, serve, with_keys
 from attacked_server import MIB, PATIENCE, Http2, eventually, field, varint
 
 GENERATE = {"request_id": 1, "text": 2, "max_tokens": 6, "stop": 7, "ignore_eos": 9}  # of the .proto
@@ -24,6 +24,37 @@ def long_token(server):
 
 def ids_of(token, count):
     return field(1, varint(token) * count)
+
+
+class Calls(unittest.TestCase):
+    def test_calls_without_a_key_stay_within_what_is_told(self):
+        """Each connection has as many as it may, and sends no message, or watches."""
+        for path, message in (("/tessera.v1.Inference/Generate", None), ("/grpc.health.v1.Health/Check", None),
+                              ("/grpc.health.v1.Health/Watch", b"\0\0\0\0\0"), ("/no.such/Method", None)):
+            with self.subTest(path), with_keys() as keys, contextlib.ExitStack() as clients:
+                server = clients.enter_context(serve("--api-key-file", keys.name, "--request-memory", "256MiB"))
+                told = int(server.logged(r"(\d+) MiB of gRPC's calls")) * MIB
+                before = server.resident()
+                for _ in range(of(20, 80)):
+                    client = clients.enter_context(Http2(server))
+                    with contextlib.suppress(OSError):  # the server may close it
+                        for stream in range(1, 2 * 250, 2):
+                            client.begin(stream, path)
+                            if message is not None:
+                                client.data(stream, message, end=True)
+                self.assertTrue(server.grpc_serves())
+                most = (told + 12 * MIB) * SLOWER  # the connections have some KiB too
+                # Memory of calls that were cancelled goes back to the system in some seconds.
+                eventually(lambda: server.resident() - before < most, f"{most >> 20} MiB", 20)
+
+    def test_a_message_that_is_not_compressed_as_it_says_is_refused(self):
+        with serve() as server:
+            for path in ("/tessera.v1.Inference/Generate", "/tessera.v1.Inference/Tokenize",
+                         "/grpc.health.v1.Health/Watch", "/tessera.v1.Inference/Embed"):
+                with self.subTest(path), Http2(server, 5 * SLOWER) as client:
+                    client.begin(1, path)
+                    client.data(1, b"\1\0\0\0\4abcd")
+                    self.assertEqual(client.status(1), 13, "INTERNAL by gRPC's rules")
 
 
 class Messages(unittest.TestCase):

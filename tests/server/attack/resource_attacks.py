@@ -3,9 +3,11 @@
 import contextlib
 import json
 import os
+import re
 import resource
 import signal
 import subprocess
+import threading
 import time
 import unittest
 
@@ -171,6 +173,26 @@ class Memory(unittest.TestCase):
             self.assertLess(server.resident() - before, 200 * MIB * SLOWER)
             self.assertLess(server.health(), 1 * SLOWER)
 
+    def test_sequences_that_are_swapped_out_stay_within_what_is_told(self):
+        """Each priority preempts those below, whose compressed slots go to the memory of the host."""
+        with serve("--kv", "leankv", "--kv-memory", "24MiB", "--max-sequences", "16") as server:
+            told = float(server.logged(r"([0-9.]+) MiB of the host's memory for swapped-out")) * MIB
+            before = server.resident()
+            threads = []
+            for priority in range(4, -5, -1):
+                for number in range(of(6, 16)):
+                    body = {"prompt": f"once {number} upon a time there was a cat " * 100, "ignore_eos": True,
+                            "max_tokens": of(200, 900), "priority": priority}
+                    threads.append(threading.Thread(target=server.ask, args=(
+                        "POST", "/v1/completions", body, None, 5 * PATIENCE * SLOWER)))
+                    threads[-1].start()
+                time.sleep(0.3)
+            for thread in threads:
+                thread.join()
+            metrics = server.ask("GET", "/metrics")[2].decode()
+            self.assertGreater(float(re.search(r"num_preemptions_total\S* (\d+)", metrics).group(1)), 4)
+            self.assertLess(server.most_resident() - before, (told + 10 * MIB) * SLOWER)
+
     def test_silent_clients_do_not_shut_health_out(self):
         limit, silent = of((20, 40), (100, 200))
         with serve("--http-max-connections", limit) as server, contextlib.ExitStack() as clients:
@@ -180,11 +202,13 @@ class Memory(unittest.TestCase):
 
 
 class Start(unittest.TestCase):
-    def fails(self, *flags):
-        result = subprocess.run([SERVER, *flags_of(*flags)], capture_output=True, text=True,
-                                timeout=PATIENCE)
+    def fails(self, *flags, limited=True):
+        limit = 2048 * MIB * SLOWER  # of the address space, so that no machine is filled
+        result = subprocess.run([SERVER, *flags_of(*flags)], capture_output=True, text=True, timeout=PATIENCE,
+                                preexec_fn=None if SLOWER > 1 or not limited else
+                                lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)))
         self.assertEqual(result.returncode, 1, result.stderr)
-        return result.stderr
+        return result.stderr.splitlines()[-1]  # an earlier line has the settings
 
     def test_an_empty_key_opens_no_server(self):
         self.assertIn("api-key", self.fails("--api-key", ""))
@@ -192,6 +216,16 @@ class Start(unittest.TestCase):
     def test_a_config_that_is_no_file_is_named(self):
         self.assertIn("/tmp", self.fails("--config", "/tmp"))
         self.assertIn("/dev/zero", self.fails("--config", "/dev/zero"))
+
+    def test_a_file_without_an_end_is_named_and_not_read(self):
+        for flag in ("--api-key-file", "--chat-template", "--tenants", "--tls-cert"):
+            with self.subTest(flag):
+                more = ("--tls-key", "/dev/zero") if flag == "--tls-cert" else ()
+                self.assertIn("/dev/zero", self.fails(flag, "/dev/zero", *more))
+
+    def test_memory_that_is_not_there_is_named(self):
+        error = self.fails("--kv-memory", "4TiB", limited=False)
+        self.assertRegex(error, r"the KV cache.*needs \d+ bytes.*and \d+ bytes.*are free")
 
     def test_an_open_server_and_an_open_key_file_are_mentioned(self):
         with serve("--host", "0.0.0.0") as server:
