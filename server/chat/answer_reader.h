@@ -2,9 +2,12 @@
 
 #include <memory>
 #include <optional>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "server/chat/answer_part.h"
+#include "server/chat/custom_input.h"
 #include "server/chat/thought_splitter.h"
 #include "server/chat/tool_format.h"
 
@@ -16,7 +19,8 @@ struct AnswerNotation {
   bool forced = false;                // a grammar makes the text calls of tools
   bool one_call = false;              // the answer ends after its first call
   bool thoughts = false;
-  bool open_thought = false;  // the prompt ends inside of one
+  bool open_thought = false;                // the prompt ends inside of one
+  std::vector<std::string> custom_tools{};  // names of tools that take a text
 };
 
 // Splits the text of an assistant's answer into its parts, as it is generated.
@@ -36,6 +40,7 @@ class AnswerReader {
  private:
   std::optional<ThoughtSplitter> thoughts_;
   std::unique_ptr<ToolParser> tools_;
+  CustomInputs custom_;
   const bool one_call_;
 };
 

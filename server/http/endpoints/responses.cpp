@@ -96,6 +96,7 @@ absl::Status truncate(const Service& service, const GenerateRequest& each, Promp
 absl::StatusOr<HttpResult> respond(const EndpointContext& context) {
   TESSERA_ASSIGN_OR_RETURN(ResponsesRequest request, parse_responses_request(context.request.body));
   CompletionRequest& completion = request.completion;
+  tell_warnings(context, completion.warnings);
   TESSERA_RETURN_IF_ERROR(check_model(context.service, completion.model));
   TESSERA_RETURN_IF_ERROR(take_head(context, completion.each));
   Conversation& conversation = std::get<Conversation>(completion.prompts.front());
@@ -107,7 +108,8 @@ absl::StatusOr<HttpResult> respond(const EndpointContext& context) {
                  2 * message_bytes(conversation.messages) + 4 * context.request.body.size()));
   ResponseHead head{.id = "resp_" + unique_letters(32),
                     .model = answered_name(context.service, completion.model),
-                    .repeated = std::move(request.repeated)};
+                    .repeated = std::move(request.repeated),
+                    .tools = completion.tools};
   const auto held = std::make_shared<ByteBudget::Share>(std::move(share));
   if (request.store && context.responses.max_bytes() > 0) {
     head.store = [&store = context.responses, owner = owner_of(context), id = head.id, held,
