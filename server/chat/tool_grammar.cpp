@@ -35,15 +35,22 @@ absl::StatusOr<Json> arguments_schema(const Tool& tool) {
       "tools", fmt::format("{} (strict): {}", field, std::string(prepared.status().message())));
 }
 
-absl::StatusOr<Json> tag_of(const Tool& tool, const CallLayout& layout, std::string_view begin) {
+absl::StatusOr<Json> arguments_content(const Tool& tool) {
+  if (!tool.input_grammar.empty()) {
+    return Json{{"type", "grammar"}, {"grammar", tool.input_grammar}};
+  }
   TESSERA_ASSIGN_OR_RETURN(Json schema, arguments_schema(tool));
+  return Json{{"type", "json_schema"},
+              {"json_schema", std::move(schema)},
+              {"max_whitespace_cnt", kWhitespace}};
+}
+
+absl::StatusOr<Json> tag_of(const Tool& tool, const CallLayout& layout, std::string_view begin) {
+  TESSERA_ASSIGN_OR_RETURN(Json content, arguments_content(tool));
   return Json{{"type", "tag"},
               {"begin", fmt::format("{}{}{}{}", begin, layout.before_name, tool.name,
                                     layout.before_arguments)},
-              {"content",
-               {{"type", "json_schema"},
-                {"json_schema", std::move(schema)},
-                {"max_whitespace_cnt", kWhitespace}}},
+              {"content", std::move(content)},
               {"end", layout.after}};
 }
 
@@ -99,8 +106,9 @@ absl::StatusOr<Json> free_calls(const ToolUse& use, const ToolFormat& format) {
 
 absl::StatusOr<std::optional<GrammarSpec>> tool_grammar(const ToolUse& use,
                                                         const ToolFormat& format) {
-  const bool strict =
-      std::any_of(use.tools.begin(), use.tools.end(), [](const Tool& tool) { return tool.strict; });
+  const bool strict = std::any_of(use.tools.begin(), use.tools.end(), [](const Tool& tool) {
+    return tool.strict || !tool.input_grammar.empty();
+  });
   Json tree;
   if (use.choice == ToolUse::Choice::required) {
     TESSERA_ASSIGN_OR_RETURN(tree, forced_calls(use, format.layout));

@@ -15,6 +15,7 @@ struct Tool {
   nlohmann::ordered_json parameters{};  // JSON schema; null: any object
   bool strict = false;                  // arguments must match the schema
   bool custom = false;                  // the client gives and takes a text (custom_input.h)
+  std::string input_grammar{};          // of a custom tool: its arguments, as GBNF; empty: any text
   std::string space{};                  // namespace before a dot in `name`; empty: none
 
   // Returns: the name within the namespace.

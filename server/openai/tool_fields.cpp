@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "server/chat/custom_input.h"
+#include "server/grammar/input_grammar.h"
 #include "server/request_limits.h"
 
 namespace tessera {
@@ -22,20 +23,19 @@ std::string shown(const Ordered& function) {
   return Ordered{{"type", "function"}, {"function", function}}.dump();
 }
 
-// The description of a custom tool with its grammar, which a model that is not bound to it follows.
-std::string described(const Ordered& custom, const Ordered& format) {
-  const Ordered given = member(custom, "description");
-  std::string text = given.is_string() ? given.get<std::string>() : "";
-  const Ordered nested = member(format, "grammar");
-  const Ordered& grammar = nested.is_object() ? nested : format;
-  const Ordered definition = member(grammar, "definition");
-  if (definition.is_string()) {
-    const Ordered syntax = member(grammar, "syntax");
-    text += fmt::format("{}The input must match this {} grammar:\n{}", text.empty() ? "" : "\n\n",
-                        syntax.is_string() ? syntax.get<std::string>() : "",
-                        definition.get_ref<const std::string&>());
-  }
-  return text;
+std::string text_member(const Ordered& object, const char* name) {
+  const Ordered value = member(object, name);
+  return value.is_string() ? value.get<std::string>() : "";
+}
+
+// The description of a custom tool with its grammar, so that a model knows it beforehand.
+std::string described(const Ordered& custom, const Ordered& grammar) {
+  const std::string text = text_member(custom, "description");
+  const std::string definition = text_member(grammar, "definition");
+  return definition.empty()
+             ? text
+             : fmt::format("{}{}The input must match this {} grammar:\n{}", text,
+                           text.empty() ? "" : "\n\n", text_member(grammar, "syntax"), definition);
 }
 
 void read_chat_tool(BodyFields& fields, const Ordered& value, const std::string& place,
@@ -185,8 +185,20 @@ void ToolReader::add_custom(const Ordered& custom, const std::string& place,
   tool.parameters = {{"type", "object"},
                      {"properties", {{input, {{"type", "string"}}}}},
                      {"required", Ordered::array({input})}};
+  const Ordered nested = member(format, "grammar");  // of a chat
+  const Ordered& grammar = nested.is_object() ? nested : format;
+  if (type == "grammar") {
+    absl::StatusOr<std::string> made =
+        input_grammar(text_member(grammar, "syntax"), text_member(grammar, "definition"),
+                      fmt::format("{{\"{}\": \"", input), "\"}");
+    if (made.ok()) {
+      tool.input_grammar = *std::move(made);
+    } else {
+      fields_.warn(place, "binds no input: its grammar " + std::string(made.status().message()));
+    }
+  }
   texts_.push_back(shown({{"name", tool.name},
-                          {"description", described(custom, format)},
+                          {"description", described(custom, grammar)},
                           {"parameters", tool.parameters}}));
   use_.tools.push_back(std::move(tool));
 }
