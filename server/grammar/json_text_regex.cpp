@@ -113,7 +113,8 @@ class RegexReader {
 
   std::string group(int depth) {
     if (take("?") && !take(":")) {
-      const bool named = take("P<") || (take("<") && !done() && text_[at_] != '=' && text_[at_] != '!');
+      const bool named =
+          take("P<") || (take("<") && !done() && text_[at_] != '=' && text_[at_] != '!');
       const std::size_t end = text_.find('>', at_);
       if (!named || end == std::string_view::npos) {
         fail("a group with (?");
@@ -267,8 +268,7 @@ class RegexReader {
       const std::string_view inside =
           text_.substr(at_, end == std::string_view::npos ? end : end + 1 - at_);
       if (end == std::string_view::npos || inside.size() < 3 || inside.size() > 12 ||
-          inside[1] == ',' ||
-          inside.find_first_not_of("0123456789,", 1) != inside.size() - 1) {
+          inside[1] == ',' || inside.find_first_not_of("0123456789,", 1) != inside.size() - 1) {
         fail("a '{' without a number");
         return {};
       }

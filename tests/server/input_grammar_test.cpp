@@ -1,5 +1,7 @@
 // Grammars of the texts that custom tools take, as the text stands in the JSON of a call.
 
+#include "server/grammar/input_grammar.h"
+
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,7 +12,6 @@
 #include "server/chat/custom_input.h"
 #include "server/chat/tool_grammar.h"
 #include "server/grammar/grammar_compiler.h"
-#include "server/grammar/input_grammar.h"
 
 namespace tessera {
 namespace {
@@ -62,9 +63,9 @@ class InputGrammar : public testing::Test {
     const auto spec = tool_grammar(use, kHermesFormat);
     EXPECT_TRUE(spec.ok() && spec->has_value()) << spec.status();
     const bool forced = choice == ToolUse::Choice::required;
-    return matches(**spec, fmt::format("{}{{\"name\": \"p\", \"arguments\": {}}}\n</tool_call>",
-                                       forced ? "" : "Well.<tool_call>\n",
-                                       custom_arguments(input).value()));
+    return matches(
+        **spec, fmt::format("{}{{\"name\": \"p\", \"arguments\": {}}}\n</tool_call>",
+                            forced ? "" : "Well.<tool_call>\n", custom_arguments(input).value()));
   }
 
   bool matches(const GrammarSpec& spec, const std::string& text) const {
@@ -111,17 +112,19 @@ TEST_F(InputGrammar, ReadsRegularExpressions) {
     std::vector<std::string> in;
     std::vector<std::string> out;
   };
-  for (const Example& example : std::vector<Example>{
-           {"^a.c$", {"abc", "a\"c", "a\\c", "a\tc", "a\u20acc", "a\x01"
-                                                                "c"},
-            {"a\nc", "ac", "abcd"}},
-           {"[^a-c\\n]+", {"d\"\\", "\u00e9"}, {"a", "d\n", ""}},
-           {"\\d{2,3}|\\w+?-", {"12", "123", "a_-"}, {"1", "1234", "-"}},
-           {"(?:x|(?P<n>yz))*", {"", "xyzx"}, {"y"}},
-           {"[\\]\\-\"\\\\x]+", {"]-\"\\x"}, {"[", "y"}},
-           {"[^\\s\"]+\\s", {"ab\n", "a "}, {"a", "\"\n", "\u00a0 "}},
-           {"\\x41\\u00e9\\.", {"A\u00e9."}, {"A\u00e9x"}},
-           {"[^\\w]", {"-", " "}, {"a", "\u00e9"}}}) {
+  for (const Example& example :
+       std::vector<Example>{{"^a.c$",
+                             {"abc", "a\"c", "a\\c", "a\tc", "a\u20acc",
+                              "a\x01"
+                              "c"},
+                             {"a\nc", "ac", "abcd"}},
+                            {"[^a-c\\n]+", {"d\"\\", "\u00e9"}, {"a", "d\n", ""}},
+                            {"\\d{2,3}|\\w+?-", {"12", "123", "a_-"}, {"1", "1234", "-"}},
+                            {"(?:x|(?P<n>yz))*", {"", "xyzx"}, {"y"}},
+                            {"[\\]\\-\"\\\\x]+", {"]-\"\\x"}, {"[", "y"}},
+                            {"[^\\s\"]+\\s", {"ab\n", "a "}, {"a", "\"\n", "\u00a0 "}},
+                            {"\\x41\\u00e9\\.", {"A\u00e9."}, {"A\u00e9x"}},
+                            {"[^\\w]", {"-", " "}, {"a", "\u00e9"}}}) {
     for (const std::string& text : example.in) {
       EXPECT_TRUE(takes("regex", example.regex, text)) << example.regex << " " << text;
     }
