@@ -87,6 +87,9 @@ std::string access_line(const RequestRecord& record, std::string_view status, bo
   if (!record.tenant.empty()) {
     line += fmt::format(" tenant={}", log_word(record.tenant));
   }
+  if (!record.warning.empty()) {
+    line += fmt::format(" warning=\"{}\"", record.warning);
+  }
   if (record.prompt_tokens > 0) {
     line += fmt::format(" prompt={} cached={} completion={}", record.prompt_tokens.load(),
                         record.cached_tokens.load(), record.completion_tokens.load());
@@ -119,6 +122,9 @@ std::string access_json(const RequestRecord& record, std::string_view status, bo
   }
   if (!record.tenant.empty()) {
     object["tenant"] = record.tenant;
+  }
+  if (!record.warning.empty()) {
+    object["warning"] = record.warning;
   }
   if (record.prompt_tokens > 0) {
     object["prompt_tokens"] = record.prompt_tokens.load();

@@ -9,7 +9,7 @@ namespace tessera {
 struct ToolCall {
   std::string id{};
   std::string name{};
-  std::string arguments{};  // JSON text of an object, as the model wrote it
+  std::string arguments{};  // text of a JSON object, as the model wrote it; any text if cut off
 };
 
 struct ChatMessage {

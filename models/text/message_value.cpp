@@ -45,11 +45,13 @@ absl::StatusOr<Value> call_value(const ToolCall& call, MessageStyle style) {
   if (style.text_arguments) {
     add(function, "arguments", Value(Text(repair_utf8(call.arguments), true)));
   } else {
+    // Templates that ask for an object walk over its members. A text that is none, such as that of
+    // an answer that was cut off, would end the conversation.
     absl::StatusOr<Value> arguments = parse_json_value(call.arguments);
     if (!arguments.ok() || arguments->dict() == nullptr) {
-      return absl::InvalidArgumentError("the arguments of a call of " + call.name +
-                                        " are not the text of a JSON object");
+      arguments = Value::dict({});
     }
+    TESSERA_RETURN_IF_ERROR(arguments.status());
     add(function, "arguments", *std::move(arguments));
   }
   Dict dict;

@@ -11,7 +11,8 @@ struct CallPart {
   int32_t index = 0;        // among the answer's calls
   std::string id{};         // only where the call begins
   std::string name{};       // likewise
-  std::string arguments{};  // JSON text
+  std::string arguments{};  // JSON text; of a custom tool, its input
+  bool custom = false;
 };
 
 // The parts of an assistant's message, or their new text.

@@ -1,6 +1,7 @@
 #include "server/chat/answer_reader.h"
 
 #include <algorithm>
+#include <limits>
 #include <string>
 
 namespace tessera {
@@ -9,6 +10,7 @@ AnswerReader::AnswerReader(const AnswerNotation& notation)
     : tools_(notation.tools == nullptr
                  ? nullptr
                  : notation.tools->make_parser({notation.forced, notation.types})),
+      custom_(notation.custom_tools),
       one_call_(notation.one_call) {
   if (notation.thoughts && !notation.forced) {
     thoughts_.emplace(notation.open_thought);
@@ -29,6 +31,7 @@ void AnswerReader::push(std::string_view text, bool end, AnswerPart& out) {
   if (complete()) {
     out.calls.resize(std::min<size_t>(out.calls.size(), 1));
   }
+  custom_.apply(out.calls, end ? std::numeric_limits<int32_t>::max() : tools_->ended());
 }
 
 }  // namespace tessera

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "server/chat/answer_part.h"
+#include "server/chat/custom_input.h"
 #include "server/chat/thought_splitter.h"
 #include "server/chat/tool_format.h"
 
@@ -22,6 +23,7 @@ struct AnswerNotation {
   bool open_thought = false;  // the prompt ends inside of one
   // Messages about parts of the tools' schemas that do not bind the answer.
   std::vector<std::string> left_out{};
+  std::vector<std::string> custom_tools{};  // names of tools that take a text
 };
 
 // Splits the text of an assistant's answer into its parts, as it is generated.
@@ -41,6 +43,7 @@ class AnswerReader {
  private:
   std::optional<ThoughtSplitter> thoughts_;
   std::unique_ptr<ToolParser> tools_;
+  CustomInputs custom_;
   const bool one_call_;
 };
 

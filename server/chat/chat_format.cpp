@@ -75,6 +75,11 @@ absl::StatusOr<AnswerNotation> prepare_chat(const ChatFormat& format, const Toke
     }
     notation.forced = use.choice == ToolUse::Choice::required;
     notation.one_call = !use.parallel;
+    for (const Tool& tool : use.tools) {
+      if (tool.custom) {
+        notation.custom_tools.push_back(tool.name);
+      }
+    }
     TESSERA_RETURN_IF_ERROR(add_grammar(*format.tools, use, request, notation.left_out));
     for (const std::string_view special : format.tools->specials) {
       if (const std::optional<int32_t> id = tokenizer.special_id(special)) {

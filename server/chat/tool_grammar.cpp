@@ -48,17 +48,26 @@ absl::StatusOr<Json> arguments_schema(const Tool& tool, std::vector<std::string>
       "tools", fmt::format("{} (strict): {}", field, std::string(prepared.status().message())));
 }
 
+// The grammar of a custom tool's input is written for a text in JSON.
+absl::StatusOr<Json> arguments_content(const Tool& tool, const CallLayout& layout,
+                                       std::vector<std::string>& left_out) {
+  if (!tool.input_grammar.empty() && layout.style == "json") {
+    return Json{{"type", "grammar"}, {"grammar", tool.input_grammar}};
+  }
+  TESSERA_ASSIGN_OR_RETURN(Json schema, arguments_schema(tool, left_out));
+  return Json{{"type", "json_schema"},
+              {"json_schema", std::move(schema)},
+              {"style", layout.style},
+              {"max_whitespace_cnt", kWhitespace}};
+}
+
 absl::StatusOr<Json> tag_of(const Tool& tool, const CallLayout& layout, std::string_view begin,
                             std::vector<std::string>& left_out) {
-  TESSERA_ASSIGN_OR_RETURN(Json schema, arguments_schema(tool, left_out));
+  TESSERA_ASSIGN_OR_RETURN(Json content, arguments_content(tool, layout, left_out));
   return Json{{"type", "tag"},
               {"begin", fmt::format("{}{}{}{}", begin, layout.before_name, tool.name,
                                     layout.before_arguments)},
-              {"content",
-               {{"type", "json_schema"},
-                {"json_schema", std::move(schema)},
-                {"style", layout.style},
-                {"max_whitespace_cnt", kWhitespace}}},
+              {"content", std::move(content)},
               {"end", layout.after}};
 }
 
@@ -118,8 +127,9 @@ absl::StatusOr<Json> free_calls(const ToolUse& use, const ToolFormat& format) {
 absl::StatusOr<std::optional<GrammarSpec>> tool_grammar(const ToolUse& use,
                                                         const ToolFormat& format,
                                                         std::vector<std::string>& left_out) {
-  const bool strict =
-      std::any_of(use.tools.begin(), use.tools.end(), [](const Tool& tool) { return tool.strict; });
+  const bool strict = std::any_of(use.tools.begin(), use.tools.end(), [](const Tool& tool) {
+    return tool.strict || !tool.input_grammar.empty();
+  });
   Json tree;
   if (use.choice == ToolUse::Choice::required) {
     TESSERA_ASSIGN_OR_RETURN(tree, forced_calls(use, format.layout, left_out));

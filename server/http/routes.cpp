@@ -263,8 +263,8 @@ std::variant<HttpAdmission, HttpReply> Routes::admit(const HttpRequest& head) {
   return admission;
 }
 
-// Returns: headers of every answer: the request's id and trace context, and those that allow pages
-// of the CORS origin to read it.
+// Returns: headers of every answer: the request's id and trace context, the parts of its body that
+// were left out, and those that allow pages of the CORS origin to read it.
 HttpHeaders Routes::headers_of(const RequestRecord& record) const {
   HttpHeaders headers;
   if (!options_.cors_origin.empty()) {
@@ -273,6 +273,9 @@ HttpHeaders Routes::headers_of(const RequestRecord& record) const {
   headers.emplace_back("x-request-id", record.id);
   if (!record.trace.empty()) {
     headers.emplace_back("traceparent", record.trace);
+  }
+  if (!record.warning.empty()) {
+    headers.emplace_back("Warning", fmt::format("299 - \"{}\"", record.warning));
   }
   return headers;
 }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "server/openai/recorded_fields.h"
 
@@ -334,6 +335,16 @@ void BodyFields::refuse(std::string_view name, std::string_view message, std::st
   if (status_.ok()) {
     const std::string field = prefix_ + std::string(name);
     status_ = invalid_field(field, fmt::format("{} {}", field, message), code);
+  }
+}
+
+void BodyFields::warn(std::string_view name, std::string_view message) {
+  constexpr std::size_t kMax = 200;  // bytes of one
+  if (warnings_.size() < kMaxWarnings) {
+    std::string text = fmt::format("{}{} {}", prefix_, name, message).substr(0, kMax);
+    std::ranges::replace_if(
+        text, [](char c) { return c < ' ' || c > '~' || c == '"' || c == '\\'; }, '\'');
+    warnings_.push_back(std::move(text));
   }
 }
 

@@ -30,7 +30,8 @@ inline constexpr std::string_view kTextMembers[] = {"prompt", "messages", "input
                                                     "system", "tokens",   "instructions"};
 inline constexpr std::size_t kMaxOtherMember = 512U << 10U;
 inline constexpr int kMaxBodyDepth = 64;
-inline constexpr std::size_t kMaxBodyParts = 1U << 18U;   // objects, lists and keys
+inline constexpr std::size_t kMaxBodyParts = 1U << 18U;  // objects, lists and keys
+inline constexpr std::size_t kMaxWarnings = 8;
 inline constexpr std::size_t kMaxBodyValues = 1U << 21U;  // token ids, for the most part
 
 // Returns: a value as error messages quote it: its JSON, truncated.
@@ -87,6 +88,11 @@ class BodyFields {
 
   const absl::Status& status() const { return status_; }
 
+  // Notes that a part of the body is left out, which an answer can do without. The first few of a
+  // body are kept, as printable ASCII.
+  void warn(std::string_view name, std::string_view message);
+  const std::vector<std::string>& warnings() const { return warnings_; }
+
  private:
   void record(std::string_view name, const nlohmann::json& schema) const;
   // lowest, highest: bounds of the integer's type.
@@ -96,6 +102,7 @@ class BodyFields {
   std::string prefix_;
   std::set<std::string, std::less<>> known_;
   absl::Status status_;
+  std::vector<std::string> warnings_;
 };
 
 }  // namespace tessera

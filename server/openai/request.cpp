@@ -13,6 +13,7 @@
 #include "server/openai/ordered_members.h"
 #include "server/openai/prompt_fields.h"
 #include "server/openai/request_options.h"
+#include "server/openai/tool_fields.h"
 #include "server/openai/unsupported.h"
 #include "server/request_limits.h"
 
@@ -139,6 +140,7 @@ absl::Status finish_fields(BodyFields& fields, CompletionRequest& out) {
   }
   refuse_unsupported(fields, out.chat);
   fields.refuse_unknown();
+  out.warnings = fields.warnings();
   return fields.status();
 }
 
@@ -174,8 +176,8 @@ void read_best_of(BodyFields& fields, CompletionRequest& out) {
 
 // Reads a conversation, and how its prompt ends. A continued message has no new turn after it.
 absl::StatusOr<Conversation> read_chat(BodyFields& fields, const nlohmann::ordered_json& ordered,
-                                       PromptOptions& options) {
-  TESSERA_ASSIGN_OR_RETURN(Conversation conversation, read_conversation(fields, ordered));
+                                       std::string_view body, PromptOptions& options) {
+  TESSERA_ASSIGN_OR_RETURN(Conversation conversation, read_conversation(fields, ordered, body));
   options.add_generation_prompt = !conversation.continue_final;
   fields.boolean("add_generation_prompt", options.add_generation_prompt);
   if (conversation.continue_final && options.add_generation_prompt) {
@@ -237,10 +239,12 @@ absl::StatusOr<CompletionRequest> parse_chat_request(std::string_view body) {
   fields.boolean("include_reasoning", request.reasoning);
   TESSERA_ASSIGN_OR_RETURN(const nlohmann::ordered_json ordered, read_ordered(fields, body));
   TESSERA_RETURN_IF_ERROR(read_grammar(fields, ordered, request));
-  request.tools = read_tools(fields, ordered);
+  std::vector<std::string> tools;
+  request.tools = read_tools(fields, ordered, tools);
   fields.find("messages");
   TESSERA_ASSIGN_OR_RETURN(Conversation conversation,
-                           read_chat(fields, ordered, request.each.prompt_options));
+                           read_chat(fields, ordered, body, request.each.prompt_options));
+  conversation.tools = std::move(tools);
   TESSERA_RETURN_IF_ERROR(finish_fields(fields, request));
   request.prompts.emplace_back(std::move(conversation));
   return request;
@@ -266,8 +270,12 @@ absl::StatusOr<TokenizeRequest> parse_tokenize_request(std::string_view body) {
   request.prompt = std::move(text);
   if (chat) {
     TESSERA_ASSIGN_OR_RETURN(const nlohmann::ordered_json ordered, read_ordered(fields, body));
-    read_tools(fields, ordered);
-    TESSERA_ASSIGN_OR_RETURN(request.prompt, read_chat(fields, ordered, request.options));
+    std::vector<std::string> tools;
+    read_tools(fields, ordered, tools);
+    TESSERA_ASSIGN_OR_RETURN(Conversation conversation,
+                             read_chat(fields, ordered, body, request.options));
+    conversation.tools = std::move(tools);
+    request.prompt = std::move(conversation);
   } else if (fields.find(name) == nullptr) {
     fields.refuse(name, "is missing (or messages, for a chat)");
   }

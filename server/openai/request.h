@@ -27,8 +27,9 @@ struct CompletionRequest {
   bool reasoning = true;                   // a chat's answer shows its thoughts
   std::string request_id;                  // from the client; empty: generated
   bool stream = false;
-  bool include_usage = false;     // sends a last chunk with the usage
-  bool continuous_usage = false;  // reports the usage in every chunk
+  bool include_usage = false;           // sends a last chunk with the usage
+  bool continuous_usage = false;        // reports the usage in every chunk
+  std::vector<std::string> warnings{};  // parts of the body that are left out
 
   // Number of most likely tokens shown for each token; none: no log probabilities.
   std::optional<int32_t> logprobs;
@@ -42,6 +43,7 @@ struct TokenizeRequest {
   PromptOptions options;
   bool token_texts = false;
   bool pieces = false;  // each token with its text, as llama-server's with_pieces
+  std::vector<std::string> warnings{};
 };
 
 struct DetokenizeRequest {

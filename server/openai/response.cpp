@@ -102,14 +102,15 @@ Json call_json(const CallPart& call, bool streamed) {
   if (streamed) {
     json["index"] = call.index;
   }
-  Json function = Json::object();
+  const char* const kind = call.custom ? "custom" : "function";
+  Json part = Json::object();
   if (!call.id.empty()) {
     json["id"] = call.id;
-    json["type"] = "function";
-    function["name"] = call.name;
+    json["type"] = kind;
+    part["name"] = call.name;
   }
-  function["arguments"] = call.arguments;
-  json["function"] = std::move(function);
+  part[call.custom ? "input" : "arguments"] = call.arguments;
+  json[kind] = std::move(part);
   return json;
 }
 

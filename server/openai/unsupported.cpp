@@ -20,6 +20,12 @@ bool is_switch(const json& v) {
 bool is_name(const json& v) {
   return v.is_string();
 }
+bool is_record(const json& v) {
+  return v.is_object();
+}
+bool is_verbosity(const json& v) {
+  return v == "low" || v == "medium" || v == "high";
+}
 bool is_false(const json& v) {
   return v == false;
 }
@@ -31,9 +37,6 @@ bool is_empty(const json& v) {
 }
 bool is_none(const json& v) {
   return v == "none" || v == "auto";
-}
-bool is_default(const json& v) {
-  return v == "auto" || v == "default";
 }
 bool is_default_backend(const json& v) {
   return v == "auto" || v == "xgrammar";
@@ -47,7 +50,8 @@ struct Field {
   Harmless harmless;  // true for a value that asks for nothing
 };
 
-// Fields of OpenAI, vLLM and llama-server that no other code here reads.
+// Fields of OpenAI, vLLM and llama-server that no other code here reads. OpenAI calls some of them
+// hints, or means them for its own records: these do not change an answer.
 constexpr Field kFields[] = {
     {"audio", never},
     {"chat_template", never},
@@ -60,35 +64,36 @@ constexpr Field kFields[] = {
     {"length_penalty", is_one},
     {"logits_processors", is_empty},
     {"media_io_kwargs", is_empty},
-    {"metadata", is_empty},
+    {"metadata", is_record},
     {"mm_processor_kwargs", is_empty},
     {"modalities", is_text_only},
     {"moderation", never},
-    {"prediction", never},
+    {"prediction", is_record},
     {"prompt_cache_key", is_name},
-    {"prompt_cache_retention", never},
+    {"prompt_cache_retention", is_name},
     {"prompt_embeds", is_empty},
     {"safety_identifier", is_name},
-    {"service_tier", is_default},
+    {"service_tier", is_name},
     {"spaces_between_special_tokens", is_switch},  // only for tokenizers not supported here
-    {"store", is_false},
+    {"store", is_switch},
     {"structural_tag", is_empty},
     {"suffix", is_empty},
     {"thinking_token_budget", never},
     {"use_beam_search", is_false},
     {"user", is_name},
-    {"verbosity", never},
+    {"verbosity", is_verbosity},
     {"vllm_xargs", is_empty},
-    {"web_search_options", never},
 };
 
 // Fields of completions that chats do not have, and the reverse.
 constexpr Field kNotOfChats[] = {{"best_of", is_one}, {"echo", is_false}};
 constexpr Field kOnlyOfChats[] = {{"chat_template_kwargs", is_empty},
                                   {"continue_final_message", is_false},
+                                  {"enable_thinking", never},
                                   {"include_reasoning", is_switch},
                                   {"parallel_tool_calls", is_switch},
                                   {"reasoning_effort", never},
+                                  {"thinking", never},
                                   {"tool_choice", is_none},
                                   {"tools", is_empty}};
 
@@ -102,6 +107,9 @@ void refuse(BodyFields& fields, const Field& field) {
 }  // namespace
 
 void refuse_unsupported(BodyFields& fields, bool chat) {
+  if (chat && fields.find_unsupported("web_search_options") != nullptr) {
+    fields.warn("web_search_options", "is left out: this server searches nothing");
+  }
   for (const Field& field : kFields) {
     refuse(fields, field);
   }

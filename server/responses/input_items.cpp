@@ -6,6 +6,8 @@
 #include <span>
 #include <utility>
 
+#include "server/chat/custom_input.h"
+
 namespace tessera {
 namespace {
 
@@ -24,14 +26,16 @@ class ItemReader {
     inner.text("type", type);
     if (type == "message") {
       read_message(inner);
-    } else if (type == "function_call") {
-      read_call(inner);
-    } else if (type == "function_call_output") {
+    } else if (type == "function_call" || type == "custom_tool_call") {
+      read_call(inner, type == "custom_tool_call");
+    } else if (type == "function_call_output" || type == "custom_tool_call_output") {
       ChatMessage result{.role = "tool", .tool_call_id = required(inner, "call_id")};
-      read_parts(inner, "output", {"input_text"}, result.content);
+      read_parts(inner, "output", {"input_text", "output_text"}, result.content);
       messages_.push_back(std::move(result));
     } else if (type == "reasoning") {
       read_thought(inner);
+    } else if (is_left_out(type)) {
+      return fields_.warn(place, fmt::format("is left out: it is of the type {}", type));
     } else {
       inner.refuse("type", fmt::format("is {}, which is not supported by this server",
                                        excerpt(item.value("type", json()))));
@@ -54,22 +58,37 @@ class ItemReader {
       if (!only_thoughts()) {
         messages_.push_back({.role = "assistant"});
       }
-      read_parts(fields, "content", {"output_text", "input_text"}, messages_.back().content);
+      read_parts(fields, "content", {"output_text", "input_text", "refusal"},
+                 messages_.back().content);
       return;
     }
     read_parts(fields, "content", {"input_text", "text"}, message.content);
     messages_.push_back(std::move(message));
   }
 
-  void read_call(BodyFields& fields) {
+  // Items of tools that OpenAI or its clients' own machines run. A conversation that began there
+  // can go on without them.
+  static bool is_left_out(std::string_view type) {
+    constexpr std::string_view kHosted[] = {"web_search_call",       "file_search_call",
+                                            "code_interpreter_call", "computer_call",
+                                            "computer_call_output",  "image_generation_call",
+                                            "local_shell_call",      "shell_call",
+                                            "shell_call_output",     "local_shell_call_output",
+                                            "apply_patch_call",      "apply_patch_call_output",
+                                            "mcp_list_tools",        "mcp_approval_request",
+                                            "mcp_approval_response", "mcp_call",
+                                            "tool_search_call",      "tool_search_output"};
+    return std::find(std::begin(kHosted), std::end(kHosted), type) != std::end(kHosted);
+  }
+
+  void read_call(BodyFields& fields, bool custom) {
     ToolCall call{.id = required(fields, "call_id"), .name = required(fields, "name")};
-    fields.text("arguments", call.arguments);
-    if (call.arguments.empty()) {
-      call.arguments = "{}";
-    }
-    if (!parse_object(call.arguments).ok()) {
-      fields.refuse("arguments", "must be the text of a JSON object");
-    }
+    std::string space;
+    fields.text("namespace", space);
+    call.name = space.empty() ? call.name : space + "." + call.name;
+    std::string text;
+    fields.text(custom ? "input" : "arguments", text);
+    call.arguments = custom ? *custom_arguments(text) : text.empty() ? "{}" : text;
     if (messages_.empty() || messages_.back().role != "assistant") {
       messages_.push_back({.role = "assistant"});
     }
@@ -84,9 +103,8 @@ class ItemReader {
     if (fields.find("summary") != nullptr && thought.empty()) {
       read_parts(fields, "summary", {"summary_text"}, thought);
     }
-    if (const json* secret = fields.find("encrypted_content");
-        secret && *secret != json(std::string())) {
-      fields.refuse("encrypted_content", "is of another server: this one sends thoughts as text");
+    if (const json* secret = fields.find("encrypted_content"); secret && !secret->empty()) {
+      fields_.warn("input", "has thoughts of another server that are encrypted: they are left out");
     }
     if (!only_thoughts()) {
       messages_.push_back({.role = "assistant"});
@@ -133,9 +151,10 @@ class ItemReader {
         return fields.refuse(
             place, fmt::format("is a part of the type {}, which is not supported", excerpt(type)));
       }
-      const json text = part.value("text", json());
+      const std::string field = type == "refusal" ? "refusal" : "text";
+      const json text = part.value(field, json());
       if (!text.is_string()) {
-        return fields.refuse(place + ".text", "must be a string");
+        return fields.refuse(fmt::format("{}.{}", place, field), "must be a string");
       }
       out += i > 0 ? "\n" : "";
       out += text.get_ref<const std::string&>();

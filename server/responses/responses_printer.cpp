@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "server/chat/custom_input.h"
 #include "server/http/token_queue.h"
 #include "server/openai/error.h"
 #include "server/openai/logprobs.h"
@@ -26,14 +27,17 @@ Json response_usage(const Usage& usage) {
           {"total_tokens", usage.prompt_tokens + usage.completion_tokens}};
 }
 
-// One item of the output: thoughts, a message, or a call of a function.
+// One item of the output: thoughts, a message, or a call of a function or of a custom tool.
 struct Item {
-  enum class Kind : uint8_t { thought, message, call };
+  enum class Kind : uint8_t { thought, message, call, custom };
+
+  bool is_call() const { return kind == Kind::call || kind == Kind::custom; }
 
   Kind kind = Kind::message;
   std::string id{};
-  std::string text{};             // or the call's arguments
+  std::string text{};             // or the call's arguments or input
   CallPart call{};                // id and name
+  std::string space{};            // namespace of the call's name; empty: none
   Json logprobs = Json::array();  // of a message
   std::string_view status = "in_progress";
 };
@@ -65,14 +69,21 @@ Json item_json(const Item& item, bool begun) {
               {"role", "assistant"},
               {"content", content}};
     case Item::Kind::call:
+    case Item::Kind::custom:
       break;
   }
-  return {{"id", item.id},           {"type", "function_call"}, {"status", item.status},
-          {"call_id", item.call.id}, {"name", item.call.name},  {"arguments", item.text}};
+  const bool custom = item.kind == Item::Kind::custom;
+  Json json = {{"id", item.id},          {"type", custom ? "custom_tool_call" : "function_call"},
+               {"status", item.status},  {"call_id", item.call.id},
+               {"name", item.call.name}, {custom ? "input" : "arguments", item.text}};
+  if (!item.space.empty()) {
+    json["namespace"] = item.space;
+  }
+  return json;
 }
 
 std::string item_id(Item::Kind kind) {
-  constexpr std::string_view kPrefixes[] = {"rs_", "msg_", "fc_"};
+  constexpr std::string_view kPrefixes[] = {"rs_", "msg_", "fc_", "ctc_"};
   return std::string(kPrefixes[static_cast<size_t>(kind)]) + unique_letters(24);
 }
 
@@ -142,7 +153,7 @@ class ResponsesPrinter final : public AnswerPrinter {
     for (const CallPart& call : part.calls) {
       if (!call.id.empty()) {
         close(events, "completed");
-        open(events, Kind::call, call);
+        open(events, call.custom ? Kind::custom : Kind::call, call);
       }
       write(events, call.arguments, nullptr);
     }
@@ -158,11 +169,16 @@ class ResponsesPrinter final : public AnswerPrinter {
     }
     close(events, "completed");
     open_ = true;
+    const Tool* const tool = head_.tools.find(call.name);
     items_.push_back(
-        {.kind = kind, .id = item_id(kind), .call = {.id = call.id, .name = call.name}});
+        {.kind = kind,
+         .id = item_id(kind),
+         .call = {.id = call.id,
+                  .name = tool == nullptr ? call.name : std::string(tool->shown_name())},
+         .space = tool == nullptr ? "" : tool->space});
     events += event("response.output_item.added",
                     {{"output_index", index()}, {"item", item_json(items_.back(), true)}});
-    if (kind != Kind::call) {
+    if (!items_.back().is_call()) {
       events +=
           event("response.content_part.added", place({{"part", content_part(items_.back())}}));
     }
@@ -188,14 +204,15 @@ class ResponsesPrinter final : public AnswerPrinter {
     }
     Item& item = items_.back();
     item.status = status;
-    Json fields = {{item.kind == Kind::call ? "arguments" : "text", item.text}};
+    constexpr const char* kTexts[] = {"text", "text", "arguments", "input"};
+    Json fields = {{kTexts[static_cast<size_t>(item.kind)], item.text}};
     if (item.kind == Kind::message) {
       fields["logprobs"] = item.logprobs;
-    } else if (item.kind == Kind::call) {
+    } else if (item.is_call()) {
       fields["name"] = item.call.name;
     }
     events += event(std::string(stem()) + ".done", place(std::move(fields)));
-    if (item.kind != Kind::call) {
+    if (!item.is_call()) {
       events += event("response.content_part.done", place({{"part", content_part(item)}}));
     }
     events += event("response.output_item.done",
@@ -233,8 +250,11 @@ class ResponsesPrinter final : public AnswerPrinter {
           message.content += item.text;
           break;
         case Kind::call:
+        case Kind::custom:
           message.tool_calls.push_back(
-              {.id = item.call.id, .name = item.call.name, .arguments = item.text});
+              {.id = item.call.id,
+               .name = (item.space.empty() ? "" : item.space + ".") + item.call.name,
+               .arguments = item.kind == Kind::custom ? *custom_arguments(item.text) : item.text});
       }
     }
     return message;
@@ -263,7 +283,8 @@ class ResponsesPrinter final : public AnswerPrinter {
   // Prefix of the names of the open item's events.
   std::string_view stem() const {
     constexpr std::string_view kStems[] = {"response.reasoning_text", "response.output_text",
-                                           "response.function_call_arguments"};
+                                           "response.function_call_arguments",
+                                           "response.custom_tool_call_input"};
     return kStems[static_cast<size_t>(items_.back().kind)];
   }
 
@@ -272,7 +293,7 @@ class ResponsesPrinter final : public AnswerPrinter {
   // Adds where the last item is.
   Json place(Json fields) const {
     Json placed = {{"item_id", items_.back().id}, {"output_index", index()}};
-    if (items_.back().kind != Kind::call) {
+    if (!items_.back().is_call()) {
       placed["content_index"] = 0;
     }
     placed.update(fields);

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "models/text/conversation.h"
+#include "server/chat/tool_use.h"
 #include "server/http/answer_printer.h"
 
 namespace tessera {
@@ -15,6 +16,7 @@ struct ResponseHead {
   std::string id;
   std::string model;
   nlohmann::ordered_json repeated;  // fields of the request that an answer repeats
+  ToolUse tools{};                  // by which calls in namespaces are shown
 
   // Receives a response that was not cut off by an error, when it is printed: the assistant's
   // message and the body. May be empty.

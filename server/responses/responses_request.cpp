@@ -14,6 +14,7 @@
 #include "server/openai/request_options.h"
 #include "server/request_limits.h"
 #include "server/responses/input_items.h"
+#include "server/responses/response_tools.h"
 
 namespace tessera {
 namespace {
@@ -22,61 +23,6 @@ using nlohmann::json;
 using Ordered = nlohmann::ordered_json;
 
 constexpr int32_t kMaxTopLogprobs = 20;  // as OpenAI
-
-// A function in the shape of chats, which templates expect.
-Ordered chat_tool(const Ordered& tool) {
-  Ordered function = tool;
-  function.erase("type");
-  return {{"type", "function"}, {"function", std::move(function)}};
-}
-
-void read_functions(BodyFields& fields, const Ordered& ordered, ToolUse& use, Conversation& out) {
-  const json* given = fields.find("tools");
-  if (given == nullptr) {
-    return;
-  }
-  if (!given->is_array() || given->size() > kMaxTools) {
-    return fields.refuse("tools", fmt::format("must be a list of at most {} tools", kMaxTools));
-  }
-  size_t i = 0;
-  for (const Ordered& tool : ordered.at("tools")) {
-    const std::string place = fmt::format("tools[{}]", i++);
-    if (!tool.is_object() || tool.value("type", Ordered()) != "function") {
-      return fields.refuse(place,
-                           "must be an object with type \"function\": this server has no tools "
-                           "of its own");
-    }
-    read_function(fields, tool, place, use);
-    out.tools.push_back(chat_tool(tool).dump());
-  }
-}
-
-void read_function_choice(BodyFields& fields, ToolUse& use) {
-  using Choice = ToolUse::Choice;
-  const json* given = fields.find("tool_choice");
-  if (given == nullptr || *given == "auto") {
-    return;
-  }
-  if (*given == "none") {
-    use.choice = Choice::none;
-    return;
-  }
-  use.choice = Choice::required;
-  if (given->is_object() && given->value("type", json()) == "function") {
-    const json name = given->value("name", json());
-    use.only = name.is_string() ? name.get<std::string>() : "";
-    if (!use.has(use.only)) {
-      fields.refuse("tool_choice.name", "is not the name of one of tools");
-    }
-  } else if (*given != "required") {
-    fields.refuse("tool_choice",
-                  fmt::format("must be none, auto, required, or an object with type \"function\" "
-                              "and the function's name, not {}",
-                              excerpt(*given)));
-  } else if (use.tools.empty()) {
-    fields.refuse("tool_choice", "requires a call, but there are no tools");
-  }
-}
 
 // Reads text.format: the constraint of the answer.
 void read_format(BodyFields& inner, const Ordered& ordered, GenerateRequest& out) {
@@ -129,7 +75,7 @@ void read_text_config(BodyFields& fields, const Ordered& ordered, GenerateReques
   if (const json* given = object_field(fields, "text"); given != nullptr) {
     BodyFields inner(*given, "text.");
     read_format(inner, ordered, out);
-    expect_one_of(inner, "verbosity", {"medium"});
+    expect_one_of(inner, "verbosity", {"low", "medium", "high"});
     inner.refuse_unknown();
     fields.adopt(inner.status());
   }
@@ -143,8 +89,10 @@ void read_reasoning(BodyFields& fields, Conversation& out) {
     BodyFields inner(*given, "reasoning.");
     Ordered variables = Ordered::object();
     read_effort(inner, "effort", variables);
-    expect_one_of(inner, "summary", {"auto"});
-    expect_one_of(inner, "generate_summary", {"auto"});
+    for (const char* summary : {"summary", "generate_summary"}) {  // thoughts are shown as text
+      expect_one_of(inner, summary, {"none", "auto", "concise", "detailed"});
+    }
+    inner.find("context");  // which thoughts of earlier turns are read again
     inner.refuse_unknown();
     fields.adopt(inner.status());
     out.variables = variables.empty() ? "" : variables.dump();
@@ -192,23 +140,30 @@ void read_stream(BodyFields& fields, CompletionRequest& out) {
   fields.boolean("stream", out.stream);
   if (const json* given = object_field(fields, "stream_options"); given != nullptr) {
     BodyFields inner(*given, "stream_options.");
-    expect_one_of(inner, "include_obfuscation", {false});
+    bool padding = false;  // of events, which are not padded here
+    inner.boolean("include_obfuscation", padding);
     inner.refuse_unknown();
     fields.adopt(inner.status());
   }
 }
 
-// Reads fields whose features are missing here, except for values that ask for nothing.
+// Reads hints, and fields whose features are missing here, except for values that ask for nothing.
 void refuse_missing(BodyFields& fields) {
-  std::string name;
-  for (const char* harmless : {"user", "safety_identifier", "prompt_cache_key"}) {
-    fields.text(harmless, name);
+  std::string hint;
+  for (const char* harmless : {"user", "safety_identifier", "prompt_cache_key",
+                               "prompt_cache_retention", "service_tier"}) {
+    fields.text(harmless, hint);
   }
+  object_field(fields, "client_metadata");
+  object_field(fields, "prompt_cache_options");
+  int32_t calls = 0;
+  fields.integer({"max_tool_calls", {.min = 0}}, calls);  // of tools that the server runs
   expect_one_of(fields, "background", {false});
-  expect_one_of(fields, "service_tier", {"auto", "default"});
-  for (const char* missing : {"conversation", "prompt", "max_tool_calls", "prompt_cache_retention",
-                              "context_management", "moderation"}) {
+  for (const char* missing : {"conversation", "prompt", "moderation"}) {
     expect_one_of(fields, missing, {nullptr});
+  }
+  if (const json* given = fields.find("context_management"); given != nullptr && !given->empty()) {
+    fields.warn("context_management", "is left out: see truncation");
   }
 }
 
@@ -246,10 +201,14 @@ Ordered repeated_fields(const json& object, const Ordered& ordered, const Respon
     const auto at = object.find(name);
     return Ordered(at == object.end() || at->is_null() ? otherwise : *at);
   };
+  Ordered text = {{"format", {{"type", "text"}}}};
+  if (ordered.contains("text") && ordered.at("text").is_object()) {
+    text.update(ordered.at("text"));
+  }
   const SamplingParams& sampling = made.completion.each.sampling;
   return {{"instructions", sent("instructions", nullptr)},
           {"max_output_tokens", sent("max_output_tokens", nullptr)},
-          {"max_tool_calls", nullptr},
+          {"max_tool_calls", sent("max_tool_calls", nullptr)},
           {"metadata", sent("metadata", json::object())},
           {"parallel_tool_calls", made.completion.tools.parallel},
           {"previous_response_id", sent("previous_response_id", nullptr)},
@@ -257,9 +216,7 @@ Ordered repeated_fields(const json& object, const Ordered& ordered, const Respon
           {"service_tier", "default"},
           {"store", made.store},
           {"temperature", sent("temperature", sampling.temperature)},
-          {"text", ordered.contains("text") && ordered.at("text").contains("format")
-                       ? ordered.at("text")
-                       : Ordered{{"format", {{"type", "text"}}}}},
+          {"text", text},
           {"tool_choice", sent("tool_choice", "auto")},
           {"tools", ordered.contains("tools") ? ordered.at("tools") : Ordered::array()},
           {"top_logprobs", sampling.top_logprobs.value_or(0)},
@@ -288,9 +245,7 @@ absl::StatusOr<ResponsesRequest> parse_responses_request(std::string_view body) 
   read_stream(fields, out);
   read_state(fields, request);
   Conversation conversation;
-  read_functions(fields, ordered, out.tools, conversation);
-  read_function_choice(fields, out.tools);
-  fields.boolean("parallel_tool_calls", out.tools.parallel);
+  out.tools = read_response_tools(fields, ordered, conversation.tools);
   read_text_config(fields, ordered, out.each);
   read_reasoning(fields, conversation);
   read_shown(fields, out);
@@ -300,6 +255,7 @@ absl::StatusOr<ResponsesRequest> parse_responses_request(std::string_view body) 
   fields.refuse_unknown();
   TESSERA_RETURN_IF_ERROR(fields.status());
   request.repeated = repeated_fields(object, ordered, request);
+  out.warnings = fields.warnings();
   out.prompts.emplace_back(std::move(conversation));
   return request;
 }

@@ -18,8 +18,8 @@ BIN = None
 unittest.TestCase.maxDiff = None
 DOCUMENTS = documents()
 # Programs of others that commands may start.
-OTHERS = set("""apt apt-get buildah cat chmod cmake ctest curl debootstrap docker echo export gdb git grep groupadd head helm
-    install journalctl jq kill kubectl llama-server lm_eval ls mkdir mpirun nvidia-smi openssl pidof pip
+OTHERS = set("""aider apt apt-get buildah cat chmod claude cmake codex ctest curl debootstrap docker echo export
+    gdb git grep groupadd head helm install journalctl jq kill kubectl llama-server lm_eval ls mkdir mpirun nvidia-smi openssl pidof pip
     pre-commit printf promtool python3 sh sha256sum systemctl tar taskset torchrun wait python cp rm pytest
     sed tail""".split())
 

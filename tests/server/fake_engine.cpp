@@ -279,12 +279,18 @@ std::optional<int32_t> FakeTokenizer::special_id(std::string_view text) const {
 absl::StatusOr<std::vector<TextSegment>> FakeChatTemplate::render(
     const Conversation& conversation, const Variables& variables) const {
   std::vector<TextSegment> segments{{variables.bos_token, true}};
+  for (const std::string& tool : conversation.tools) {
+    segments.push_back({"[offers]" + tool, false});
+  }
   for (const ChatMessage& message : conversation.messages) {
     if (message.role == "villain") {
       return absl::InvalidArgumentError("the chat template says: no villains");
     }
     segments.push_back({"[" + message.role + "]", true});
     segments.push_back({message.content, false});
+    for (const ToolCall& call : message.tool_calls) {
+      segments.push_back({"[call]" + call.name + call.arguments, false});
+    }
   }
   if (variables.add_generation_prompt) {
     segments.push_back({"[assistant]", true});

@@ -5,6 +5,7 @@
 
 #include <functional>
 
+#include "server/grpc/chat_message.h"
 #include "tests/server/grpc_fixture.h"
 
 namespace tessera {
@@ -171,10 +172,9 @@ TEST_F(Grpc, RefusesBadChatsByName) {
   EXPECT_THAT(refusal([](R& r) {
                 v1::ChatMessage& message = *r.mutable_chat()->add_messages();
                 message.set_role("assistant");
-                message.add_tool_calls()->set_name("f");
-                message.mutable_tool_calls(0)->set_arguments("[1]");
+                message.add_tool_calls();
               }),
-              HasSubstr("chat.messages[1].tool_calls[0].arguments must be the text of a JSON"));
+              HasSubstr("chat.messages[1].tool_calls[0].name is missing"));
   EXPECT_THAT(refusal([](R& r) { add_tool(r, "no blanks"); }), HasSubstr("chat.tools[0].name"));
   EXPECT_THAT(refusal([](R& r) { add_tool(r, "f").set_parameters("{"); }),
               HasSubstr("chat.tools[0].parameters must be the text of a JSON object"));
@@ -221,6 +221,18 @@ TEST_F(Grpc, RefusesAnotherModel) {
   const grpc::Status status = ClientStream(*stub_, request).finish();
   EXPECT_EQ(status.error_code(), grpc::StatusCode::NOT_FOUND);
   EXPECT_THAT(status.error_message(), AllOf(HasSubstr("gpt"), HasSubstr("fake")));
+}
+
+// The server's own answer has such arguments if max_tokens cut it off.
+TEST(GrpcChat, KeepsArgumentsOfAnyTextInTheHistory) {
+  v1::Chat chat;
+  v1::ChatMessage& message = *chat.add_messages();
+  message.set_role("assistant");
+  message.add_tool_calls()->set_name("f");
+  message.mutable_tool_calls(0)->set_arguments("{\"a\": \"cut o");
+  const auto read = parse_chat(chat);
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(read->conversation.messages.at(0).tool_calls.at(0).arguments, "{\"a\": \"cut o");
 }
 
 }  // namespace

@@ -90,6 +90,69 @@ TEST_F(HttpMessages, BecomeTheSameConversationAsOtherDialects) {
   EXPECT_EQ(prompt(0), "<s>[system]S[user]q[assistant]a[tool]r[user]u[assistant]");
 }
 
+// Anthropic's reference allows it in each of these places.
+TEST_F(HttpMessages, MayMarkAnyBlockForTheCache) {
+  answer("x");
+  const std::string mark = R"("cache_control":{"type":"ephemeral","ttl":"1h"})";
+  const std::string fields =
+      R"("system":[{"type":"text","text":"S","citations":null,)" + mark +
+      R"(}],"tools":[{"name":"f","input_schema":{"type":"object"},)" + mark +
+      R"(}],"messages":[{"role":"user","content":[{"type":"text","text":"q",)" + mark +
+      R"(}]},{"role":"assistant","content":[{"type":"tool_use","id":"t",
+      "name":"f","input":{},)" +
+      mark + R"(}]},{"role":"user","content":[{"type":"tool_result",)" + mark +
+      R"(,"tool_use_id":"t","content":[{"type":"text","text":"r",)" + mark +
+      R"(}]},{"type":"document","title":"D","source":{"type":"text",
+      "media_type":"text/plain","data":"d"},)" +
+      mark + "}]}]";
+  post(R"("max_tokens":9,)" + mark + "," + fields);
+  ASSERT_EQ(last.status, 200) << last.body;
+  EXPECT_THAT(prompt(0), HasSubstr("[system]S[user]q[assistant][call]f{}[tool]r[user]D\nd"));
+  EXPECT_THAT(prompt(0), testing::Not(HasSubstr("ephemeral")));
+  const json count = post(fields, "/count_tokens");
+  ASSERT_EQ(last.status, 200) << last.body;
+  EXPECT_EQ(count.at("input_tokens"), fake.engine->request(0).prompt.size());
+}
+
+// A sorted input would be another text than the one the model wrote, and miss its cached prefix.
+TEST_F(HttpMessages, KeepTheOrderOfAnInput) {
+  answer("x");
+  const auto shown = [&](const std::string& input) {
+    post(R"("max_tokens":9,"messages":[{"role":"user","content":"q"},{"role":"assistant","content":[
+        {"type":"text","text":"a"},{"type":"tool_use","id":"t","name":"f","input":)" +
+         input + R"(},{"input":{"z":1},"type":"tool_use","id":"u","name":"g"}]}])");
+    EXPECT_EQ(last.status, 200) << last.body;
+    return prompt(fake.engine->requests() - 1);
+  };
+  EXPECT_THAT(
+      shown(R"({"b" : [ 1e3,2.0 ],"a":{"d":"\u00e9, x: y","c":null}})"),
+      HasSubstr(R"([call]f{"b": [1e3, 2.0], "a": {"d": "\u00e9, x: y", "c": null}}[call]g)"));
+  EXPECT_THAT(shown("[]"), HasSubstr("[call]f{}"));
+  EXPECT_THAT(shown("null"), HasSubstr("[call]f{}"));
+  EXPECT_THAT(shown(R"("{\"city\": \"Par")"), HasSubstr(R"([call]f{"city": "Par[call]g)"));
+}
+
+TEST_F(HttpMessages, LoadDeferredToolsWhereAResultRefersToThem) {
+  answer("x");
+  const std::string tools = R"("tools":[{"name":"search","input_schema":{"type":"object"}},
+      {"name":"late","description":"L","input_schema":{"type":"object"},"defer_loading":true}])";
+  const std::string history = R"("max_tokens":9,"messages":[{"role":"user","content":"q"},
+      {"role":"assistant","content":[{"type":"tool_use","id":"t","name":"search","input":{}}]},
+      {"role":"user","content":[{"type":"tool_result","tool_use_id":"t","content":[
+        {"type":"tool_reference","tool_name":"late"},{"type":"tool_reference","tool_name":"gone"}]}]}],)";
+  post(history + tools + R"(,"tool_choice":{"type":"tool","name":"late"})");
+  ASSERT_EQ(last.status, 200) << last.body;
+  EXPECT_THAT(prompt(0), HasSubstr(R"([tool]{"type":"function","function":{"name":"late")"));
+  EXPECT_THAT(last.headers.at("warning"), HasSubstr("content[1] refers to a tool that is not in"));
+  post(std::string(kHello) + "," + tools + R"(,"tool_choice":{"type":"tool","name":"late"})");
+  EXPECT_EQ(last.status, 400) << "not loaded";
+  post(std::string(kHello) + "," + tools);
+  EXPECT_THAT(prompt(1), testing::Not(HasSubstr("late")));
+  post(std::string(kHello) + R"(,"tools":[{"type":"tool_search_tool_regex_20251119","name":"s"},
+      {"name":"late","input_schema":{"type":"object"},"defer_loading":true}])");
+  EXPECT_THAT(prompt(2), HasSubstr("late")) << "nobody else can find it";
+}
+
 TEST_F(HttpMessages, AreCounted) {
   start();
   EXPECT_EQ(post(R"("messages":[{"role":"user","content":"hi"}])", "/count_tokens"),
@@ -105,7 +168,11 @@ TEST_F(HttpMessages, AreRefusedInAnthropicsShape) {
            {R"("max_tokens":1,"messages":[{"role":"system","content":"x"}])", "messages[0].role"},
            {R"("max_tokens":1,"messages":[{"role":"user","content":[{"type":"image"}]}])",
             "messages[0].content[0]"},
-           {std::string(kHello) + R"(,"tools":[{"type":"web_search","name":"f"}])", "tools[0]"},
+           {std::string(kHello) + R"(,"tools":[{"type":5,"name":"f"}])", "tools[0]"},
+           {std::string(kHello) +
+                R"(,"tools":[{"type":"web_search_20250305","name":"web_search"}],"tool_choice":
+                {"type":"tool","name":"web_search"})",
+            "tool_choice"},
            {std::string(kHello) + R"(,"tool_choice":{"type":"any"})", "tool_choice"},
            {std::string(kHello) + R"(,"thinking":{"type":"much"})", "thinking.type"},
            {std::string(kHello) + R"(,"output_config":{"format":{"type":"xml"}})",

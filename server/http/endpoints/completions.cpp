@@ -19,6 +19,7 @@ namespace {
 absl::StatusOr<HttpResult> complete(const EndpointContext& context,
                                     absl::StatusOr<CompletionRequest> parsed) {
   TESSERA_RETURN_IF_ERROR(parsed.status());
+  tell_warnings(context, parsed->warnings);
   TESSERA_RETURN_IF_ERROR(check_model(context.service, parsed->model));
   const int32_t each = std::max(parsed->n, parsed->best_of);
   const auto choices = static_cast<int64_t>(parsed->prompts.size()) * each;

@@ -1,5 +1,7 @@
 #include "server/http/endpoints/endpoint.h"
 
+#include <fmt/format.h>
+
 #include <utility>
 
 #include "server/access_log.h"
@@ -14,6 +16,10 @@ absl::Status take_head(const EndpointContext& context, GenerateRequest& request)
   request.admitted = true;
   request.record = context.record;
   return read_request_times(context.request, context.record->received, request);
+}
+
+void tell_warnings(const EndpointContext& context, std::span<const std::string> warnings) {
+  context.record->warning = fmt::format("{}", fmt::join(warnings, "; "));
 }
 
 HttpResult result_of(absl::StatusOr<HttpResult> result) {

@@ -2,6 +2,8 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
+#include <string>
 #include <string_view>
 
 #include "absl/status/statusor.h"
@@ -31,6 +33,9 @@ struct EndpointContext {
 // Sets the caller, the record and the times of a request from its head.
 // Errors: those of read_request_times.
 absl::Status take_head(const EndpointContext& context, GenerateRequest& request);
+
+// Tells the client and the log which parts of the body were left out.
+void tell_warnings(const EndpointContext& context, std::span<const std::string> warnings);
 
 // Returns: the result, or the reply of its error.
 HttpResult result_of(absl::StatusOr<HttpResult> result);

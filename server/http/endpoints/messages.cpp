@@ -25,6 +25,7 @@ HttpResult printed(absl::StatusOr<HttpResult> result) {
 
 absl::StatusOr<HttpResult> answer(const EndpointContext& context) {
   TESSERA_ASSIGN_OR_RETURN(CompletionRequest request, parse_messages_request(context.request.body));
+  tell_warnings(context, request.warnings);
   TESSERA_RETURN_IF_ERROR(check_model(context.service, request.model));
   TESSERA_RETURN_IF_ERROR(take_head(context, request.each));
   auto printer = make_messages_printer(answered_name(context.service, request.model));
@@ -37,6 +38,7 @@ absl::StatusOr<HttpResult> answer(const EndpointContext& context) {
 absl::StatusOr<HttpResult> count(const EndpointContext& context) {
   TESSERA_ASSIGN_OR_RETURN(const TokenizeRequest request,
                            parse_count_tokens_request(context.request.body));
+  tell_warnings(context, request.warnings);
   TESSERA_RETURN_IF_ERROR(check_model(context.service, request.model));
   TESSERA_ASSIGN_OR_RETURN(const std::vector<int32_t> ids,
                            context.service.tokenize(request.prompt, request.options));

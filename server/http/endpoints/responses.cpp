@@ -73,7 +73,8 @@ absl::StatusOr<std::unique_ptr<HttpAnswer>> begin(Pending pending) {
   }
   ResponseHead head{.id = "resp_" + unique_letters(32),
                     .model = answered_name(pending.service, completion.model),
-                    .repeated = std::move(pending.request.repeated)};
+                    .repeated = std::move(pending.request.repeated),
+                    .tools = completion.tools};
   set_store(pending, messages, head);
   if (!pending.request.instructions.empty()) {
     messages.insert(messages.begin(), {.role = "system", .content = pending.request.instructions});
@@ -117,6 +118,7 @@ class ContinuedAnswer final : public HttpAnswer {
 
 absl::StatusOr<HttpResult> respond(const EndpointContext& context) {
   TESSERA_ASSIGN_OR_RETURN(ResponsesRequest request, parse_responses_request(context.request.body));
+  tell_warnings(context, request.completion.warnings);
   TESSERA_RETURN_IF_ERROR(check_model(context.service, request.completion.model));
   TESSERA_RETURN_IF_ERROR(take_head(context, request.completion.each));
   std::shared_ptr<const StoredResponse> previous;

@@ -191,10 +191,16 @@ TEST(ToolTemplate, RefusesARoleThatItDoesNotPrint) {
   EXPECT_EQ(plain(render(kKnown, developed)), "systemso");
 }
 
-TEST(ToolTemplate, RefusesArgumentsThatAreNoObject) {
-  Conversation broken = kTurn;
-  broken.messages[1].tool_calls[0].arguments = "[1]";
-  EXPECT_THAT(plain(render(kQwen, broken)), HasSubstr("arguments of a call of f"));
+// An answer that was cut off comes back with such arguments.
+TEST(ToolTemplate, TakesArgumentsThatAreNoObject) {
+  for (const char* const text :
+       {"{\"a\": \"cut o", "[1]", "null", "7", "\"x\"", "", "{\"a\":1}}"}) {
+    Conversation turn = kTurn;
+    turn.messages[1].tool_calls[0].arguments = text;
+    EXPECT_THAT(plain(render(kQwen, turn)), HasSubstr("\"arguments\": {}}\n</tool_call>")) << text;
+    EXPECT_THAT(plain(render(kDeepSeek, turn)),
+                HasSubstr(std::string("<|sep|>f\n") + text + "<|end|>"));
+  }
 }
 
 }  // namespace

@@ -1,0 +1,17 @@
+#pragma once
+
+#include <string_view>
+
+#include "models/text/conversation.h"
+#include "server/anthropic/message_tools.h"
+#include "server/openai/body_fields.h"
+
+namespace tessera {
+
+// Reads system and messages. Results of tools stand before the text of their message. `body`: the
+// text of the object that `fields` reads. Tools that a result refers to become loaded.
+// Errors are in `fields`.
+void read_message_blocks(BodyFields& fields, std::string_view body, MessageTools& tools,
+                         Conversation& out);
+
+}  // namespace tessera
