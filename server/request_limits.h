@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -12,6 +13,7 @@ namespace tessera {
 
 // Limits of both front ends that the engine does not know.
 
+inline constexpr int64_t kRandomSeed = -1;                // as none, in vLLM and llama-server
 inline constexpr OptionRange kSampleCount{1, 128};        // n and best_of; 128 as OpenAI
 inline constexpr OptionRange kTruncatedPrompt{1};         // truncate_prompt_tokens
 inline constexpr OptionRange kPinSeconds{1, 86'400};      // Cache::ttl, at most a day

@@ -29,14 +29,6 @@ void read_stop(BodyFields& fields, GenerateRequest& out) {
   }
 }
 
-void read_seed(BodyFields& fields, GenerateRequest& out) {
-  int64_t seed = 0;
-  if (fields.find("seed") != nullptr) {
-    fields.integer({"seed"}, seed);
-    out.seed = static_cast<uint64_t>(seed);
-  }
-}
-
 void read_stream(BodyFields& fields, CompletionRequest& out) {
   fields.boolean("stream", out.stream);
   const json* options = fields.find("stream_options");
@@ -86,7 +78,6 @@ void read_truncation(BodyFields& fields, GenerateRequest& out) {
 void read_common(BodyFields& fields, CompletionRequest& out) {
   fields.text("model", out.model);
   read_options(fields, out.each);
-  read_seed(fields, out.each);
   read_stop(fields, out.each);
   read_stream(fields, out);
   fields.integer({"n", kSampleCount}, out.n);

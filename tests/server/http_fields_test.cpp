@@ -60,6 +60,31 @@ TEST_F(HttpFields, SpecialTokensOfAPromptAreParsedUnlessToldOtherwise) {
             tokens(R"({"content":"<s>i","parse_special":false,"add_special":true})"));
 }
 
+// -1 asks for a random seed, in any spelling of the number. Other negative numbers are seeds.
+TEST_F(HttpFields, ASeedOfMinusOneIsRandomInEveryDialect) {
+  start_with_answers();
+  HttpClient client(port());
+  const std::string chat = R"("max_tokens":2,"messages":[{"role":"user","content":"a"}])";
+  RequestId next = 0;
+  for (const auto& [path, fields] :
+       std::vector<std::pair<std::string, std::string>>{{"/v1/completions", R"("prompt":"a")"},
+                                                        {"/v1/chat/completions", chat},
+                                                        {"/v1/messages", chat},
+                                                        {"/v1/responses", R"("input":"a")"}}) {
+    const auto seed_of = [&](const std::string& seed) {
+      const auto response = client.post(path, "{" + fields + R"(,"seed":)" + seed + "}");
+      EXPECT_EQ(response.status, 200) << response.body;
+      return fake.engine->request(next++).sampling.seed;
+    };
+    EXPECT_NE(seed_of("-1"), seed_of("-1")) << path;
+    EXPECT_NE(seed_of("-1.0"), static_cast<uint64_t>(-1)) << path;
+    EXPECT_NE(seed_of("null"), seed_of("-1")) << path;
+    EXPECT_EQ(seed_of("-2"), static_cast<uint64_t>(-2)) << path;
+    EXPECT_EQ(seed_of("0"), 0u) << path;
+    EXPECT_EQ(seed_of(R"(-1,"deterministic":true)"), seed_of(R"(-1,"deterministic":true)")) << path;
+  }
+}
+
 TEST_F(HttpFields, TruncatedPromptsKeepTheirLastTokensAndTheBos) {
   start();
   EXPECT_EQ(submitted(R"({"prompt":"abcd","truncate_prompt_tokens":3})"), (Ids{256, 'c', 'd'}));
