@@ -55,8 +55,6 @@ constexpr RouteBody kBodies[] = {
      R"({"messages":[{"role":"user","content":"a"}]})"},
     {"/v1/embeddings", status_of_parse<parse_embeddings_request>,
      R"({"input":"a","dimensions":1,"cache":{}})"},
-    {"/embeddings", status_of_parse<parse_embeddings_request>,
-     R"({"input":"a","dimensions":1,"cache":{}})"},
     {"/v1/log-level", status_of_parse<parse_log_level_request>, R"({"level":"info"})"},
     {"/tokenize", status_of_parse<parse_tokenize_request>, R"({"prompt":"a"})"},
     {"/tokenize", status_of_parse<parse_tokenize_request>, R"({"content":"a"})"},
@@ -102,6 +100,14 @@ Json schema_of(std::string_view path) {
   return schema;
 }
 
+// Returns: true if the body is that of the route, which may be there without /v1 too.
+bool is_body_of(const RouteBody& body, const Route& route) {
+  constexpr std::string_view kVersion = "/v1";
+  return route.method == "POST" &&
+         (body.path == route.path ||
+          (body.path.starts_with(kVersion) && body.path.substr(kVersion.size()) == route.path));
+}
+
 Json operation_of(const Route& route) {
   Json operation = {{"operationId", fmt::format("{} {}", route.method, route.path)}};
   if (route.access == Access::open) {
@@ -111,9 +117,8 @@ Json operation_of(const Route& route) {
     operation["parameters"] = Json::array(
         {{{"name", "name"}, {"in", "path"}, {"required", true}, {"schema", {{"type", "string"}}}}});
   }
-  const auto body = std::find_if(std::begin(kBodies), std::end(kBodies), [&](const RouteBody& one) {
-    return route.method == "POST" && one.path == route.path;
-  });
+  const auto body = std::find_if(std::begin(kBodies), std::end(kBodies),
+                                 [&](const RouteBody& one) { return is_body_of(one, route); });
   if (body != std::end(kBodies)) {
     operation["requestBody"] = {
         {"required", true},

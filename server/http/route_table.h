@@ -61,7 +61,8 @@ struct Route {
   Work work = Work::little;
 };
 
-// The only list of the HTTP API's routes.
+// The only list of the HTTP API's routes. Those of OpenAI's dialect are there without /v1 too, for
+// clients whose base URL lacks it.
 inline constexpr Route kRoutes[] = {
     {"GET", "/", answer_page, Access::page},
     {"GET", "/favicon.ico", answer_icon, Access::open},
@@ -74,8 +75,11 @@ inline constexpr Route kRoutes[] = {
     {"GET", "/tokenizer_info", answer_tokenizer_info, Access::key, Work::grows},
     {"GET", "/openapi.json", answer_openapi, Access::key, Work::grows},
     {"GET", "/v1/models/*", answer_model},
+    {"GET", "/models/*", answer_model},
     {"POST", "/v1/completions", answer_completions, Access::key, Work::grows},
+    {"POST", "/completions", answer_completions, Access::key, Work::grows},
     {"POST", "/v1/chat/completions", answer_chat_completions, Access::key, Work::grows},
+    {"POST", "/chat/completions", answer_chat_completions, Access::key, Work::grows},
     {"POST", "/v1/embeddings", answer_embeddings, Access::key, Work::grows},
     {"POST", "/embeddings", answer_embeddings, Access::key, Work::grows},
     {"POST", "/v1/messages", answer_messages, Access::key, Work::grows},
@@ -83,6 +87,9 @@ inline constexpr Route kRoutes[] = {
     {"POST", "/v1/responses", answer_responses, Access::key, Work::grows},
     {"GET", "/v1/responses/*", answer_stored_response},
     {"DELETE", "/v1/responses/*", answer_delete_response},
+    {"POST", "/responses", answer_responses, Access::key, Work::grows},
+    {"GET", "/responses/*", answer_stored_response},
+    {"DELETE", "/responses/*", answer_delete_response},
     {"GET", "/v1/cache", answer_cache},
     {"POST", "/v1/cache/flush", answer_cache_flush, Access::admin},
     {"POST", "/v1/log-level", answer_log_level, Access::admin},

@@ -48,7 +48,8 @@ class Routes final : public HttpHandler {
   std::variant<HttpAdmission, HttpReply> admit(const HttpRequest& head) override;
   HttpResult handle(const HttpRequest& request, const HttpAdmission& admission,
                     std::shared_ptr<HttpWaker> waker) override;
-  HttpReply refuse(int status, const std::string& reason, const HttpAdmission& admission) override;
+  HttpReply refuse(int status, const std::string& reason, std::string_view path,
+                   const HttpAdmission& admission) override;
 
  private:
   std::shared_ptr<const Caller> caller_of(const HttpRequest& head, Access access) const;

@@ -66,7 +66,8 @@ class FuzzHandler final : public HttpHandler {
     reply.body = std::to_string(request.body.size());
     return reply;
   }
-  HttpReply refuse(int status, const std::string& reason, const HttpAdmission&) override {
+  HttpReply refuse(int status, const std::string& reason, std::string_view,
+                   const HttpAdmission&) override {
     HttpReply reply;
     reply.status = status;
     reply.body = reason;

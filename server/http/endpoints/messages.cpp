@@ -14,13 +14,9 @@ namespace tessera {
 
 namespace {
 
-HttpResult printed(absl::StatusOr<HttpResult> result) {
-  if (result.ok()) {
-    return *std::move(result);
-  }
-  HttpReply reply = error_reply(result.status());
-  reply.body = print_messages_error(result.status());
-  return reply;
+HttpResult printed(const EndpointContext& context, absl::StatusOr<HttpResult> result) {
+  return result.ok() ? *std::move(result)
+                     : HttpResult(error_reply_at(context.request.path, result.status()));
 }
 
 absl::StatusOr<HttpResult> answer(const EndpointContext& context) {
@@ -46,11 +42,11 @@ absl::StatusOr<HttpResult> count(const EndpointContext& context) {
 }  // namespace
 
 HttpResult answer_messages(const EndpointContext& context) {
-  return printed(answer(context));
+  return printed(context, answer(context));
 }
 
 HttpResult answer_count_tokens(const EndpointContext& context) {
-  return printed(count(context));
+  return printed(context, count(context));
 }
 
 }  // namespace tessera
