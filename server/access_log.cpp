@@ -86,6 +86,9 @@ std::string access_line(const RequestRecord& record, std::string_view status, bo
   if (!record.tenant.empty()) {
     line += fmt::format(" tenant={}", record.tenant);
   }
+  if (!record.warning.empty()) {
+    line += fmt::format(" warning=\"{}\"", record.warning);
+  }
   if (record.prompt_tokens > 0) {
     line += fmt::format(" prompt={} cached={} completion={}", record.prompt_tokens.load(),
                         record.cached_tokens.load(), record.completion_tokens.load());
@@ -118,6 +121,9 @@ std::string access_json(const RequestRecord& record, std::string_view status, bo
   }
   if (!record.tenant.empty()) {
     object["tenant"] = record.tenant;
+  }
+  if (!record.warning.empty()) {
+    object["warning"] = record.warning;
   }
   if (record.prompt_tokens > 0) {
     object["prompt_tokens"] = record.prompt_tokens.load();

@@ -19,6 +19,7 @@ inline constexpr OptionRange kTruncatedPrompt{1};         // truncate_prompt_tok
 inline constexpr OptionRange kPinSeconds{1, 86'400};      // Cache::ttl, at most a day
 inline constexpr OptionRange kBias{-100, 100};            // logit_bias over HTTP, as OpenAI
 inline constexpr std::size_t kMaxRequestId = 128;         // bytes
+inline constexpr std::size_t kMaxModelName = 256;         // bytes; each event repeats it
 inline constexpr std::size_t kMaxStopIds = 1024;          // stop_token_ids
 inline constexpr std::size_t kMaxAllowedIds = 4096;       // allowed_token_ids
 inline constexpr std::size_t kMaxBiases = 1024;           // logit_bias; as vLLM

@@ -93,6 +93,7 @@ struct Service::State {
   ChatTemplate::Variables variables;
   std::atomic<bool> ready = true;
   int64_t token_capacity = 0;
+  bool any_name = false;
   std::unique_ptr<MemoryGuard> memory;
   std::unique_ptr<GrammarStore> grammars;
 };
@@ -108,6 +109,7 @@ Service::Service(Parts parts) : state_(std::make_unique<State>()) {
   state_->text_room.emplace(tokenizer, parts.max_answer_bytes, parts.budget);
   state_->grammars = std::make_unique<GrammarStore>(std::move(parts.grammar_compiler),
                                                     GrammarLimits{.engine = parts.engine_load});
+  state_->any_name = std::erase(parts.aliases, "*") > 0;
   state_->parts = std::move(parts);
   state_->token_capacity = state_->parts.engine->stats().token_capacity;
   state_->memory = std::make_unique<MemoryGuard>(
@@ -412,6 +414,9 @@ const std::string& Service::model_name() const {
 }
 std::span<const std::string> Service::aliases() const {
   return state_->parts.aliases;
+}
+bool Service::has_any_name() const {
+  return state_->any_name;
 }
 const std::string& Service::chat_template_source() const {
   return state_->parts.chat_template_source;

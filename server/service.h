@@ -98,7 +98,7 @@ class Service {
  public:
   struct Parts {
     std::string model_name;
-    std::vector<std::string> aliases{};  // further names by which requests may ask for it
+    std::vector<std::string> aliases{};  // further names by which requests may ask; "*": any
     std::unique_ptr<Tokenizer> tokenizer;
     std::unique_ptr<ChatTemplate> chat_template;  // null: chat requests are refused
     std::string chat_template_source{};           // in Jinja; empty without one
@@ -169,7 +169,8 @@ class Service {
   std::string expose_metrics() const;
 
   const std::string& model_name() const;
-  std::span<const std::string> aliases() const;
+  std::span<const std::string> aliases() const;     // without "*"
+  bool has_any_name() const;                        // the aliases have "*"
   const std::string& chat_template_source() const;  // empty without one
   const Tokenizer& tokenizer() const;
   std::optional<Pooling> pooling() const;  // of embeddings; none: the server makes none

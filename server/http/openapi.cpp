@@ -40,6 +40,10 @@ constexpr std::string_view kMessagesSample =
     R"({"messages":[{"role":"user","content":"a"}],"max_tokens":1,"cache":{},
         "dry_sequence_breakers":["a"]})";
 
+constexpr std::string_view kResponsesSample =
+    R"({"input":"a","stream":true,"stream_options":{},"cache":{},"text":{},"reasoning":{},
+        "dry_sequence_breakers":["a"]})";
+
 constexpr RouteBody kBodies[] = {
     {"/v1/completions", status_of_parse<parse_completion_request>,
      R"({"prompt":"a","seed":1,"logprobs":0,"best_of":1,"stream":true,
@@ -47,9 +51,8 @@ constexpr RouteBody kBodies[] = {
          "truncate_prompt_tokens":1,"dry_sequence_breakers":["a"]})"},
     {"/v1/chat/completions", status_of_parse<parse_chat_request>, kChatSample},
     {"/apply-template", status_of_parse<parse_chat_request>, kChatSample},
-    {"/v1/responses", status_of_parse<parse_responses_request>,
-     R"({"input":"a","stream":true,"stream_options":{},"cache":{},"text":{},"reasoning":{},
-         "dry_sequence_breakers":["a"]})"},
+    {"/v1/responses", status_of_parse<parse_responses_request>, kResponsesSample},
+    {"/v1/responses/input_tokens", status_of_parse<parse_responses_request>, kResponsesSample},
     {"/v1/messages", status_of_parse<parse_messages_request>, kMessagesSample},
     {"/v1/messages/count_tokens", status_of_parse<parse_count_tokens_request>,
      R"({"messages":[{"role":"user","content":"a"}]})"},

@@ -31,6 +31,7 @@ HttpResult answer_chat_completions(const EndpointContext& context);
 HttpResult answer_messages(const EndpointContext& context);
 HttpResult answer_count_tokens(const EndpointContext& context);
 HttpResult answer_responses(const EndpointContext& context);
+HttpResult answer_input_tokens(const EndpointContext& context);
 HttpResult answer_stored_response(const EndpointContext& context);
 HttpResult answer_delete_response(const EndpointContext& context);
 HttpResult answer_cache(const EndpointContext& context);
@@ -85,9 +86,11 @@ inline constexpr Route kRoutes[] = {
     {"POST", "/v1/messages", answer_messages, Access::key, Work::grows},
     {"POST", "/v1/messages/count_tokens", answer_count_tokens, Access::key, Work::grows},
     {"POST", "/v1/responses", answer_responses, Access::key, Work::grows},
+    {"POST", "/v1/responses/input_tokens", answer_input_tokens, Access::key, Work::grows},
     {"GET", "/v1/responses/*", answer_stored_response},
     {"DELETE", "/v1/responses/*", answer_delete_response},
     {"POST", "/responses", answer_responses, Access::key, Work::grows},
+    {"POST", "/responses/input_tokens", answer_input_tokens, Access::key, Work::grows},
     {"GET", "/responses/*", answer_stored_response},
     {"DELETE", "/responses/*", answer_delete_response},
     {"GET", "/v1/cache", answer_cache},

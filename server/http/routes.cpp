@@ -13,6 +13,7 @@
 #include "server/http/replies.h"
 #include "server/http/route_table.h"
 #include "server/openai/error.h"
+#include "server/openai/lenient_fields.h"
 #include "server/print_json.h"
 
 namespace tessera {
@@ -241,8 +242,8 @@ std::variant<HttpAdmission, HttpReply> Routes::admit(const HttpRequest& head) {
   return admission;
 }
 
-// Returns: headers of every answer: the request's id and trace context, and those that allow pages
-// of the CORS origin to read it.
+// Returns: headers of every answer: the request's id and trace context, the parts of its body that
+// were left out, and those that allow pages of the CORS origin to read it.
 HttpHeaders Routes::headers_of(const RequestRecord& record) const {
   HttpHeaders headers;
   if (!options_.cors_origin.empty()) {
@@ -251,6 +252,9 @@ HttpHeaders Routes::headers_of(const RequestRecord& record) const {
   headers.emplace_back("x-request-id", record.id);
   if (!record.trace.empty()) {
     headers.emplace_back("traceparent", record.trace);
+  }
+  if (!record.warning.empty()) {
+    headers.emplace_back("Warning", fmt::format("299 - \"{}\"", record.warning));
   }
   return headers;
 }
@@ -280,7 +284,11 @@ HttpResult Routes::dispatch(const HttpRequest& request, const HttpAdmission& adm
   if (const auto* plain = std::get_if<PlainEndpoint>(&route->endpoint)) {
     return (*plain)();
   }
-  return std::get<ModelEndpoint>(route->endpoint)(
+  std::optional<LenientFields> lenient;
+  if (options_.lenient) {
+    lenient.emplace();
+  }
+  HttpResult result = std::get<ModelEndpoint>(route->endpoint)(
       {.request = request,
        .rest = std::string_view(request.path).substr(fixed_part(*route).size()),
        .service = *service_,
@@ -290,6 +298,11 @@ HttpResult Routes::dispatch(const HttpRequest& request, const HttpAdmission& adm
        .record = admission.record,
        .max_choices = options_.max_choices,
        .started = started_});
+  if (lenient.has_value() && !lenient->warning().empty()) {
+    std::string& warning = admission.record->warning;
+    warning += (warning.empty() ? "" : "; ") + lenient->warning();
+  }
+  return result;
 }
 
 HttpReply Routes::refuse(int status, const std::string& reason, std::string_view path,

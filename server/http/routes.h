@@ -32,6 +32,7 @@ struct RoutesOptions {
   std::string allowed_hosts{};
   bool loopback = true;                     // the listener's address is a loopback address
   std::size_t response_store = 64U << 20U;  // bytes; 0: responses are not stored
+  bool lenient = false;  // unknown fields of a body are left out with a warning, not refused
 };
 
 // HTTP API: dispatches to the routes of server/http/route_table.h. Until attach(), endpoints that

@@ -54,7 +54,8 @@ class BodyFields {
   // is not recorded (RecordedFields).
   const nlohmann::json* find_unsupported(std::string_view name);
 
-  // Refuses each field that is not null and was never passed to find() or to a method below.
+  // Refuses each field that is not null and was never passed to find() or to a method below. See
+  // LenientFields.
   void refuse_unknown();
 
   void text(std::string_view name, std::string& out);

@@ -257,7 +257,7 @@ absl::StatusOr<TokenizeRequest> parse_tokenize_request(std::string_view body) {
   request.prompt = std::move(text);
   if (chat) {
     TESSERA_ASSIGN_OR_RETURN(const nlohmann::ordered_json ordered, read_ordered(fields, body));
-    read_tools(fields, ordered);
+    request.tools = read_tools(fields, ordered);
     TESSERA_ASSIGN_OR_RETURN(request.prompt, read_chat(fields, ordered, request.options));
   } else if (fields.find(name) == nullptr) {
     fields.refuse(name, "is missing (or messages, for a chat)");

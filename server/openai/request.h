@@ -41,7 +41,9 @@ struct TokenizeRequest {
   Prompt prompt;
   PromptOptions options;
   bool token_texts = false;
-  bool pieces = false;  // each token with its text, as llama-server's with_pieces
+  bool pieces = false;                   // each token with its text, as llama-server's with_pieces
+  ToolUse tools{};                       // of a chat: a forced call begins at the prompt's end
+  std::optional<GrammarSpec> grammar{};  // of its answer: closes a thought that the prompt begins
 };
 
 struct DetokenizeRequest {

@@ -289,12 +289,12 @@ absl::StatusOr<std::vector<TextSegment>> FakeChatTemplate::render(
   return segments;
 }
 
-FakeService::FakeService(bool chats) {
+FakeService::FakeService(bool chats, std::vector<std::string> aliases) {
   auto made = std::make_unique<FakeEngine>();
   engine = made.get();
   service = std::make_unique<Service>(
       Service::Parts{.model_name = "fake",
-                     .aliases = {"alias"},
+                     .aliases = std::move(aliases),
                      .tokenizer = std::make_unique<FakeTokenizer>(),
                      .chat_template = chats ? std::make_unique<FakeChatTemplate>() : nullptr,
                      .chat_template_source = "{{ messages }}",

@@ -130,7 +130,7 @@ class FakeChatTemplate final : public ChatTemplate {
 
 // A service named "fake" over the three fakes.
 struct FakeService {
-  explicit FakeService(bool chats = true);
+  explicit FakeService(bool chats = true, std::vector<std::string> aliases = {"alias"});
 
   ByteBudget budget{256U << 20U};
   WorkPool pool{{}};

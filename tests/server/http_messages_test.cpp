@@ -112,6 +112,23 @@ TEST_F(HttpMessages, AreCounted) {
       << "<s> is one token";
 }
 
+// The count is that of the same body's answer, which a forced call or a schema begins.
+TEST_F(HttpMessages, AreCountedWithTheirTools) {
+  answer("x");
+  const std::string user = R"("messages":[{"role":"user","content":"hi"}])";
+  for (const std::string& fields : std::vector<std::string>{
+           user + kTool, user + kTool + R"(,"tool_choice":{"type":"none"})",
+           user + kTool + R"(,"tool_choice":{"type":"any"})",
+           user + kTool + R"(,"tool_choice":{"type":"tool","name":"f"})",
+           user + R"(,"output_config":{"format":{"type":"json_schema","schema":{}}})"}) {
+    const json usage = post(fields + R"(,"max_tokens":9)").at("usage");
+    const int tokens = usage.at("input_tokens").get<int>();
+    EXPECT_EQ(post(fields, "/count_tokens"), json({{"input_tokens", tokens}})) << fields;
+  }
+  post(user + kTool + R"(,"tool_choice":{"type":"tool","name":"g"})", "/count_tokens");
+  EXPECT_EQ(last.status, 400) << "as an answer";
+}
+
 TEST_F(HttpMessages, AreRefusedInAnthropicsShape) {
   start();
   for (const auto& [fields, place] : std::vector<std::pair<std::string, std::string>>{

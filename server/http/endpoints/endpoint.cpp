@@ -1,10 +1,13 @@
 #include "server/http/endpoints/endpoint.h"
 
 #include <utility>
+#include <variant>
 
+#include "models/status_macros.h"
 #include "server/access_log.h"
 #include "server/http/replies.h"
 #include "server/http/request_times.h"
+#include "server/openai/request.h"
 #include "server/service.h"
 
 namespace tessera {
@@ -13,6 +16,17 @@ absl::Status take_head(const EndpointContext& context, GenerateRequest& request)
   request.caller = context.caller;
   request.record = context.record;
   return read_request_times(context.request, context.record->received, request);
+}
+
+absl::StatusOr<std::vector<int32_t>> tokens_of(const Service& service,
+                                               const TokenizeRequest& request) {
+  GenerateRequest each;
+  each.prompt_options = request.options;
+  each.grammar = request.grammar;
+  if (std::holds_alternative<Conversation>(request.prompt)) {
+    TESSERA_RETURN_IF_ERROR(service.prepare_chat(request.tools, each).status());
+  }
+  return service.tokenize(request.prompt, each.prompt_options);
 }
 
 HttpResult result_of(absl::StatusOr<HttpResult> result) {

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "server/http/handler.h"
@@ -14,6 +15,7 @@ class Service;
 struct Caller;
 struct GenerateRequest;
 struct RequestRecord;
+struct TokenizeRequest;
 
 // Input of an endpoint.
 struct EndpointContext {
@@ -31,6 +33,11 @@ struct EndpointContext {
 // Sets the caller, the record and the times of a request from its head.
 // Errors: those of read_request_times.
 absl::Status take_head(const EndpointContext& context, GenerateRequest& request);
+
+// Returns: the ids of the prompt that the same request would have for an answer.
+// Errors: as Service::prepare_chat and Service::tokenize.
+absl::StatusOr<std::vector<int32_t>> tokens_of(const Service& service,
+                                               const TokenizeRequest& request);
 
 // Returns: the result, or the reply of its error.
 HttpResult result_of(absl::StatusOr<HttpResult> result);

@@ -34,8 +34,7 @@ absl::StatusOr<HttpResult> count(const EndpointContext& context) {
   TESSERA_ASSIGN_OR_RETURN(const TokenizeRequest request,
                            parse_count_tokens_request(context.request.body));
   TESSERA_RETURN_IF_ERROR(check_model(context.service, request.model));
-  TESSERA_ASSIGN_OR_RETURN(const std::vector<int32_t> ids,
-                           context.service.tokenize(request.prompt, request.options));
+  TESSERA_ASSIGN_OR_RETURN(const std::vector<int32_t> ids, tokens_of(context.service, request));
   return HttpResult(json_reply(print_token_count(ids.size())));
 }
 
