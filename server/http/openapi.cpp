@@ -16,6 +16,7 @@
 #include "server/http/route_table.h"
 #include "server/openai/embeddings_request.h"
 #include "server/openai/error.h"
+#include "server/openai/infill_request.h"
 #include "server/openai/recorded_fields.h"
 #include "server/openai/request.h"
 #include "server/print_json.h"
@@ -50,6 +51,9 @@ constexpr RouteBody kBodies[] = {
          "stream_options":{},"cache":{},"min_tokens":0,"kv_floor":1,
          "truncate_prompt_tokens":1,"dry_sequence_breakers":["a"]})"},
     {"/v1/chat/completions", status_of_parse<parse_chat_request>, kChatSample},
+    {"/infill", status_of_parse<parse_infill_request>,
+     R"({"input_prefix":"a","input_suffix":"b","stream":true,"cache":{},
+         "dry_sequence_breakers":["a"]})"},
     {"/apply-template", status_of_parse<parse_chat_request>, kChatSample},
     {"/v1/responses", status_of_parse<parse_responses_request>, kResponsesSample},
     {"/v1/responses/input_tokens", status_of_parse<parse_responses_request>, kResponsesSample},

@@ -27,6 +27,7 @@ HttpResult answer_apply_template(const EndpointContext& context);
 HttpResult answer_models(const EndpointContext& context);
 HttpResult answer_model(const EndpointContext& context);
 HttpResult answer_completions(const EndpointContext& context);
+HttpResult answer_infill(const EndpointContext& context);
 HttpResult answer_chat_completions(const EndpointContext& context);
 HttpResult answer_messages(const EndpointContext& context);
 HttpResult answer_count_tokens(const EndpointContext& context);
@@ -96,6 +97,7 @@ inline constexpr Route kRoutes[] = {
     {"GET", "/v1/cache", answer_cache},
     {"POST", "/v1/cache/flush", answer_cache_flush, Access::admin},
     {"POST", "/v1/log-level", answer_log_level, Access::admin},
+    {"POST", "/infill", answer_infill, Access::key, Work::grows},
     {"POST", "/apply-template", answer_apply_template, Access::key, Work::grows},
     {"POST", "/tokenize", answer_tokenize, Access::key, Work::grows},
     {"POST", "/detokenize", answer_detokenize, Access::key, Work::grows},

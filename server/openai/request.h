@@ -24,6 +24,7 @@ struct CompletionRequest {
   bool token_ids = false;          // choices have their token ids, and those of the prompt
   std::optional<int32_t> prompt_logprobs;  // reported separately, as in vLLM
   ToolUse tools{};                         // of a chat
+  bool legacy_calls = false;               // the answer has `function_call`, not `tool_calls`
   bool reasoning = true;                   // a chat's answer shows its thoughts
   std::string request_id;                  // from the client; empty: generated
   bool stream = false;

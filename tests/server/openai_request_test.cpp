@@ -281,11 +281,9 @@ INSTANTIATE_TEST_SUITE_P(
 INSTANTIATE_TEST_SUITE_P(
     Unsupported, RefusedByBoth,
     testing::Values(BadField{R"("tool_choice":"required")", "tool_choice"},
-                    BadField{R"("functions":[{}])", "functions"},
-                    BadField{R"("function_call":{"name":"f"})", "function_call"},
                     BadField{R"("guided_decoding_backend":"outlines")", "guided_decoding_backend"},
                     BadField{R"("structural_tag":"x")", "structural_tag"},
-                    BadField{R"("suffix":"x")", "suffix"}, BadField{R"("store":true)", "store"},
+                    BadField{R"("store":true)", "store"},
                     BadField{R"("metadata":{"a":"b"})", "metadata"},
                     BadField{R"("service_tier":"flex")", "service_tier"},
                     BadField{R"("verbosity":"low")", "verbosity"},
