@@ -29,8 +29,8 @@ constexpr InfillFormat kFormats[] = {
 };
 
 // Tokens that begin another file or fill a batch. A model writes them where the middle ends.
-constexpr std::string_view kEnds[] = {"<|endoftext|>", "<|fim_pad|>",   "<|repo_name|>",
-                                      "<|file_sep|>",  "<fim_pad>",     "<repo_name>",
+constexpr std::string_view kEnds[] = {"<|endoftext|>", "<|fim_pad|>",       "<|repo_name|>",
+                                      "<|file_sep|>",  "<fim_pad>",         "<repo_name>",
                                       "<file_sep>",    "<|file_separator|>"};
 
 // Returns: the id of a text that is one token. It need not be a special one.

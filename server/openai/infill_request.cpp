@@ -79,9 +79,9 @@ absl::StatusOr<CompletionRequest> parse_infill_request(std::string_view body) {
   read_n_predict(fields, request.each.max_tokens);
   Infill infill{.field = "input_suffix"};
   std::string text;
-  for (const auto& [name, member] : {std::pair("input_prefix", &text),
-                                     std::pair("input_suffix", &infill.suffix),
-                                     std::pair("prompt", &infill.begin)}) {
+  for (const auto& [name, member] :
+       {std::pair("input_prefix", &text), std::pair("input_suffix", &infill.suffix),
+        std::pair("prompt", &infill.begin)}) {
     fields.text(name, *member);
   }
   if (fields.find("input_prefix") == nullptr && fields.find("input_suffix") == nullptr) {

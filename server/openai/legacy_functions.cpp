@@ -31,8 +31,8 @@ bool given(const Json& object, std::string_view name) {
 }
 
 bool is_legacy_message(const json& message) {
-  return message.is_object() && (given(message, "function_call") ||
-                                 message.value("role", json()) == "function");
+  return message.is_object() &&
+         (given(message, "function_call") || message.value("role", json()) == "function");
 }
 
 // Returns: the id of the call in a message: nine letters and digits, for Mistral's templates.
@@ -40,17 +40,8 @@ std::string call_id(std::size_t message) {
   return fmt::format("call{:05}", message % 100'000);
 }
 
-// Turns `functions` and `function_call` into `tools` and `tool_choice`.
-absl::Status replace_functions(Ordered& body) {
-  if (!given(body, "functions") && !given(body, "function_call")) {
-    return absl::OkStatus();
-  }
-  for (const char* newer : {"tools", "tool_choice"}) {
-    if (given(body, newer)) {
-      return invalid_field("functions", fmt::format("functions cannot be combined with {}", newer));
-    }
-  }
-  const Ordered functions = given(body, "functions") ? body.at("functions") : Ordered::array();
+// Returns: the functions as tools.
+absl::StatusOr<Ordered> tools_of(const Ordered& functions) {
   if (!functions.is_array() || functions.size() > kMaxTools) {
     return invalid_field("functions",
                          fmt::format("functions must be a list of at most {}", kMaxTools));
@@ -59,9 +50,25 @@ absl::Status replace_functions(Ordered& body) {
   for (const Ordered& function : functions) {
     tools.push_back({{"type", "function"}, {"function", function}});
   }
-  const Ordered choice = given(body, "function_call") ? body.at("function_call") : Ordered("auto");
-  const bool named =
-      choice.is_object() && choice.contains("name") && choice.at("name").is_string();
+  return tools;
+}
+
+// Turns `functions` and `function_call` into `tools` and `tool_choice`. `members`: those whose keys
+// keep their order.
+absl::Status replace_functions(json& body, Ordered& members) {
+  if (!given(body, "functions") && !given(body, "function_call")) {
+    return absl::OkStatus();
+  }
+  for (const char* newer : {"tools", "tool_choice"}) {
+    if (given(body, newer)) {
+      return invalid_field("functions", fmt::format("functions cannot be combined with {}", newer));
+    }
+  }
+  TESSERA_ASSIGN_OR_RETURN(
+      Ordered tools,
+      tools_of(given(body, "functions") ? members.at("functions") : Ordered::array()));
+  const json choice = given(body, "function_call") ? body.at("function_call") : json("auto");
+  const bool named = choice.is_object() && choice.contains("name") && choice.at("name").is_string();
   if (choice != "auto" && choice != "none" && !named) {
     return invalid_field("function_call",
                          "function_call must be none, auto, or an object with a function's name");
@@ -72,19 +79,17 @@ absl::Status replace_functions(Ordered& body) {
     body["tool_choice"] = choice;
   }
   if (!tools.empty()) {
-    body["tools"] = std::move(tools);
     body["parallel_tool_calls"] = false;
+    members["tools"] = std::move(tools);
   }
-  body.erase("functions");
-  body.erase("function_call");
   return absl::OkStatus();
 }
 
 // Turns the calls of earlier answers and their results into those of tools.
-absl::Status replace_in_messages(Ordered& messages) {
+absl::Status replace_in_messages(json& messages) {
   std::string last_id = call_id(0);
   for (std::size_t i = 0; i < messages.size(); ++i) {
-    Ordered& message = messages[i];
+    json& message = messages[i];
     if (!message.is_object()) {
       continue;
     }
@@ -94,17 +99,29 @@ absl::Status replace_in_messages(Ordered& messages) {
         return invalid_field(place, place + " cannot be combined with tool_calls");
       }
       last_id = call_id(i);
-      message["tool_calls"] = Ordered::array({{{"id", last_id},
-                                               {"type", "function"},
-                                               {"function", message.at("function_call")}}});
+      json call = {{"id", last_id}, {"type", "function"}};
+      call["function"] = std::move(message["function_call"]);
+      message["tool_calls"] = json::array({std::move(call)});
     }
     message.erase("function_call");
-    if (message.value("role", Ordered()) == "function") {
+    if (message.value("role", json()) == "function") {
       message["role"] = "tool";
       message["tool_call_id"] = last_id;
     }
   }
   return absl::OkStatus();
+}
+
+// Returns: the text of both objects as one. A long object cannot become an Ordered: each of its
+// keys is looked up among all of them.
+std::string print_together(const json& body, const Ordered& members) {
+  std::string text = body.dump();
+  if (!members.empty()) {
+    text.pop_back();
+    text += body.empty() ? "" : ",";
+    text += members.dump().substr(1);
+  }
+  return text;
 }
 
 }  // namespace
@@ -119,19 +136,22 @@ bool has_legacy_functions(const json& body) {
 }
 
 absl::StatusOr<std::string> with_tools(std::string_view body) {
-  TESSERA_ASSIGN_OR_RETURN(const json object, parse_body(body));
+  TESSERA_ASSIGN_OR_RETURN(json object, parse_body(body));
   // The members whose keys must keep their order.
   std::vector<std::string_view> names(std::begin(kGrammarMembers), std::end(kGrammarMembers));
   names.insert(names.end(), std::begin(kConversationMembers), std::end(kConversationMembers));
   names.emplace_back("functions");
-  TESSERA_ASSIGN_OR_RETURN(const Ordered ordered, ordered_members(body, names));
-  Ordered made(object);
-  made.update(ordered);
-  TESSERA_RETURN_IF_ERROR(replace_functions(made));
-  if (given(made, "messages") && made.at("messages").is_array()) {
-    TESSERA_RETURN_IF_ERROR(replace_in_messages(made.at("messages")));
+  TESSERA_ASSIGN_OR_RETURN(Ordered members, ordered_members(body, names));
+  TESSERA_RETURN_IF_ERROR(replace_functions(object, members));
+  names.emplace_back("function_call");
+  for (const std::string_view name : names) {
+    object.erase(std::string(name));
   }
-  return made.dump();
+  members.erase("functions");
+  if (given(object, "messages") && object.at("messages").is_array()) {
+    TESSERA_RETURN_IF_ERROR(replace_in_messages(object.at("messages")));
+  }
+  return print_together(object, members);
 }
 
 absl::Status in_legacy_terms(const absl::Status& status) {

@@ -37,7 +37,8 @@ class CoderTokenizer final : public Tokenizer {
     return ids;
   }
   std::string token_bytes(int32_t id, bool keep_special) const override {
-    return id < 300 ? plain_.token_bytes(id, keep_special) : tokens_.at(static_cast<size_t>(id - 300));
+    return id < 300 ? plain_.token_bytes(id, keep_special)
+                    : tokens_.at(static_cast<size_t>(id - 300));
   }
   bool strips_leading_space() const override { return false; }
   bool is_special(int32_t id) const override { return plain_.is_special(id) && id < 300; }
@@ -105,7 +106,8 @@ TEST_F(HttpInfill, ASuffixStandsAfterTheAnswer) {
 }
 
 TEST_F(HttpInfill, TheOrderIsThatOfTheModelsFamily) {
-  for (const auto& [tokens, expected] : std::vector<std::pair<std::vector<std::string>, std::string>>{
+  for (const auto& [tokens, expected] :
+       std::vector<std::pair<std::vector<std::string>, std::string>>{
            {{"<fim_prefix>", "<fim_suffix>", "<fim_middle>"},
             "<s><fim_prefix>a<fim_suffix>b<fim_middle>"},
            {{"<｜fim▁begin｜>", "<｜fim▁hole｜>", "<｜fim▁end｜>"},
@@ -139,9 +141,10 @@ TEST_F(HttpInfill, WhatCannotBeCombinedIsRefused) {
     EXPECT_EQ(response.status, 400) << fields;
     EXPECT_EQ(json::parse(response.body).at("error").at("param"), param) << fields;
   }
-  EXPECT_EQ(post("/v1/chat/completions", R"("messages":[{"role":"user","content":"a"}],"suffix":"b")")
-                .status,
-            400);
+  EXPECT_EQ(
+      post("/v1/chat/completions", R"("messages":[{"role":"user","content":"a"}],"suffix":"b")")
+          .status,
+      400);
 }
 
 TEST_F(HttpInfill, AModelWithoutTheTokensIsNamed) {

@@ -297,6 +297,20 @@ TEST(ResponseStore, TakesFromTheOwnerWithTheMost) {
   EXPECT_TRUE(store.erase("small", "s"));
 }
 
+TEST_F(HttpResponses, OfLongPromptsSendPingsAfterTheFirstEvents) {
+  start({.ping_interval = std::chrono::milliseconds(20)});
+  HttpClient client(port());
+  client.send(print_post("/v1/responses", R"({"input":"a","stream":true})"));
+  ASSERT_TRUE(client.read_until(": ping\n\n"));
+  fake.engine->emit(0, "x");
+  fake.engine->finish(0, FinishReason::stop);
+  last = client.read_response();
+  const std::size_t ping = last.body.find(": ping");
+  EXPECT_LT(last.body.find("response.in_progress"), ping);
+  EXPECT_GT(last.body.find("response.output_item.added"), ping);
+  EXPECT_EQ(events().back().at("type"), "response.completed");
+}
+
 // The count is that of the same body's answer, with everything before and around its input.
 TEST_F(HttpResponses, InputTokensAreCountedAsForAnAnswer) {
   answer("Well.");

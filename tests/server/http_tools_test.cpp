@@ -189,6 +189,10 @@ TEST_F(HttpTools, HistoriesOfFunctionsAreHistoriesOfTools) {
             prompt_of(R"({"role":"assistant","tool_calls":[{"id":"call00001","type":"function",
                             "function":{"name":"f","arguments":"{\"a\":1}"}}]},
                          {"role":"tool","name":"f","tool_call_id":"call00001","content":"r"})"));
+  EXPECT_EQ(prompt_of(R"({"role":"assistant","content":null,"function_call":
+                            {"name":"f","arguments":"{}"}})"),
+            prompt_of(R"({"role":"assistant","content":null,"function_call":
+                            {"arguments":"{}","name":"f"}})"));
   EXPECT_EQ(prompt_of(R"({"role":"assistant","content":"c","function_call":null})"),
             prompt_of(R"({"role":"assistant","content":"c"})"));
 }
