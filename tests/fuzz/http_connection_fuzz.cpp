@@ -52,7 +52,7 @@ class FuzzHandler final : public HttpHandler {
   std::variant<HttpAdmission, HttpReply> admit(const HttpRequest& head) override {
     TESSERA_CHECK(head.body.empty(), "a head has no body");
     if (head.path.starts_with("/refused")) {
-      return refuse(401, "refused", {});
+      return refuse(401, "refused", {}, {});
     }
     HttpAdmission admission;
     admission.key_name = head.method;
