@@ -90,6 +90,9 @@ std::string access_line(const RequestRecord& record, std::string_view status, bo
   if (!record.warning.empty()) {
     line += fmt::format(" warning=\"{}\"", record.warning);
   }
+  if (!record.warning.empty()) {
+    line += fmt::format(" warning=\"{}\"", record.warning);
+  }
   if (record.prompt_tokens > 0) {
     line += fmt::format(" prompt={} cached={} completion={}", record.prompt_tokens.load(),
                         record.cached_tokens.load(), record.completion_tokens.load());

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -12,11 +13,13 @@ namespace tessera {
 
 // Limits of both front ends that the engine does not know.
 
+inline constexpr int64_t kRandomSeed = -1;                // as none, in vLLM and llama-server
 inline constexpr OptionRange kSampleCount{1, 128};        // n and best_of; 128 as OpenAI
 inline constexpr OptionRange kTruncatedPrompt{1};         // truncate_prompt_tokens
 inline constexpr OptionRange kPinSeconds{1, 86'400};      // Cache::ttl, at most a day
 inline constexpr OptionRange kBias{-100, 100};            // logit_bias over HTTP, as OpenAI
 inline constexpr std::size_t kMaxRequestId = 128;         // bytes
+inline constexpr std::size_t kMaxModelName = 256;         // bytes; each event repeats it
 inline constexpr std::size_t kMaxStopIds = 1024;          // stop_token_ids
 inline constexpr std::size_t kMaxAllowedIds = 4096;       // allowed_token_ids
 inline constexpr std::size_t kMaxBiases = 1024;           // logit_bias; as vLLM

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "server/openai/error.h"
+#include "server/request_limits.h"
 #include "server/service.h"
 
 namespace tessera {
@@ -13,12 +14,13 @@ namespace tessera {
 absl::Status check_model(const Service& service, std::string_view asked) {
   const std::span<const std::string> aliases = service.aliases();
   if (asked.empty() || asked == service.model_name() ||
-      std::find(aliases.begin(), aliases.end(), asked) != aliases.end()) {
+      std::find(aliases.begin(), aliases.end(), asked) != aliases.end() ||
+      (service.has_any_name() && asked.size() <= kMaxModelName)) {
     return absl::OkStatus();
   }
   absl::Status status = with_code(
-      absl::NotFoundError(fmt::format("the model '{}' does not exist; this server has '{}'", asked,
-                                      service.model_name())),
+      absl::NotFoundError(fmt::format("the model '{}' does not exist; this server has '{}'",
+                                      asked.substr(0, kMaxModelName), service.model_name())),
       "model_not_found");
   return with_param(std::move(status), "model");
 }

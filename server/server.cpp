@@ -164,9 +164,9 @@ class WholeServer final : public Server {
         "{:.0f} MiB of gRPC's calls, {:.0f} MiB of its messages, {:.0f} MiB while {} threads "
         "parse, {:.0f} MiB of {} HTTP connections, {:.0f} MiB of stored responses",
         static_cast<double>(memory.bodies) / kMib, static_cast<double>(memory.grammars) / kMib,
-        static_cast<double>(memory.calls) / kMib,
-        static_cast<double>(memory.messages) / kMib, static_cast<double>(memory.parsing) / kMib,
-        settings_.work.threads, static_cast<double>(memory.connections) / kMib, http_connections,
+        static_cast<double>(memory.calls) / kMib, static_cast<double>(memory.messages) / kMib,
+        static_cast<double>(memory.parsing) / kMib, settings_.work.threads,
+        static_cast<double>(memory.connections) / kMib, http_connections,
         static_cast<double>(memory.responses) / kMib);
   }
 

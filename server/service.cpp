@@ -55,6 +55,14 @@ bool ends_in_thought(const std::vector<TextSegment>& segments) {
   return text.ends_with("<think>");
 }
 
+std::size_t bytes_of(const std::vector<TextSegment>& segments) {
+  std::size_t bytes = 0;
+  for (const TextSegment& segment : segments) {
+    bytes += segment.text.size();
+  }
+  return bytes;
+}
+
 // A normalizer may shorten a text to this share before it becomes tokens.
 constexpr std::size_t kNormalizedShare = 4;
 
@@ -77,6 +85,8 @@ struct Service::State {
   ChatTemplate::Variables variables;
   std::atomic<bool> ready = true;
   int64_t token_capacity = 0;
+  bool any_name = false;
+  std::optional<InfillTokens> infill;  // none: the model cannot
   std::unique_ptr<MemoryGuard> memory;
   std::unique_ptr<GrammarStore> grammars;
 };
@@ -93,6 +103,8 @@ Service::Service(Parts parts) : state_(std::make_unique<State>()) {
                             parts.budget);
   state_->grammars = std::make_unique<GrammarStore>(
       std::move(parts.grammar_compiler), grammar_limits(parts.grammar_memory, parts.engine_load));
+  state_->infill = infill_tokens_of(tokenizer);
+  state_->any_name = std::erase(parts.aliases, "*") > 0;
   state_->parts = std::move(parts);
   state_->token_capacity = state_->parts.engine->stats().token_capacity;
   state_->memory = std::make_unique<MemoryGuard>(
@@ -254,6 +266,10 @@ absl::StatusOr<EngineRequest> Service::engine_request(const GenerateRequest& req
   EngineRequest made;
   TESSERA_ASSIGN_OR_RETURN(made.kv, resolve_kv_policy(request.kv, engine.options().kv));
   static_cast<RequestOptions&>(made) = request;
+  if (request.prompt_options.infill.has_value() && !request.ignore_eos) {
+    const std::vector<int32_t>& ends = state_->infill->ends;
+    made.stop_ids.insert(made.stop_ids.end(), ends.begin(), ends.end());
+  }
   made.cache_salt = request.caller->cache_salt(request.cache_salt);
   made.tenant = tenant_of(*request.caller, state_->token_capacity);
   TESSERA_ASSIGN_OR_RETURN(made.sampling.bad_words, words_of(tokenizer(), request.bad_texts));
@@ -342,14 +358,30 @@ absl::Status Service::check_bytes(const char* field, std::size_t bytes,
                              "context_length_exceeded");
 }
 
+absl::StatusOr<std::vector<TextSegment>> Service::segments_of(const std::string& text,
+                                                              const PromptOptions& options) const {
+  if (!options.infill.has_value()) {
+    return std::vector<TextSegment>{{text, options.parse_special}};
+  }
+  if (!state_->infill.has_value()) {
+    const std::string field(options.infill->field);
+    return invalid_field(
+        field,
+        fmt::format("{}: the model {} has no tokens to fill in the middle of a text", field,
+                    model_name()),
+        "unsupported_parameter");
+  }
+  return infill_prompt(*state_->infill->format, text, *options.infill, options.parse_special);
+}
+
 // Errors: as tokenize(); InvalidArgument besides, without the work, if the text has more than
 // `max_bytes`.
 absl::StatusOr<Service::Encoded> Service::encode(const Prompt& prompt, const PromptOptions& options,
                                                  std::size_t max_bytes) const {
   if (const auto* text = std::get_if<std::string>(&prompt)) {
-    TESSERA_RETURN_IF_ERROR(check_bytes("prompt", text->size(), max_bytes));
-    const TextSegment segment{*text, options.parse_special};
-    return Encoded{tokenizer().encode({&segment, 1}, options.add_bos)};
+    TESSERA_ASSIGN_OR_RETURN(const std::vector<TextSegment> segments, segments_of(*text, options));
+    TESSERA_RETURN_IF_ERROR(check_bytes("prompt", bytes_of(segments), max_bytes));
+    return Encoded{tokenizer().encode(segments, options.add_bos)};
   }
   if (const auto* ids = std::get_if<std::vector<int32_t>>(&prompt)) {
     return Encoded{*ids};
@@ -373,11 +405,7 @@ absl::StatusOr<Service::Rendered> Service::render(const Conversation& conversati
   Rendered rendered;
   std::vector<TextSegment>& segments = rendered.segments;
   TESSERA_ASSIGN_OR_RETURN(segments, state_->parts.chat_template->render(conversation, variables));
-  std::size_t bytes = 0;
-  for (const TextSegment& segment : segments) {
-    bytes += segment.text.size();
-  }
-  TESSERA_RETURN_IF_ERROR(check_bytes("messages", bytes, max_bytes));
+  TESSERA_RETURN_IF_ERROR(check_bytes("messages", bytes_of(segments), max_bytes));
   rendered.open_thought = ends_in_thought(segments);
   if (rendered.open_thought && options.close_thought) {
     segments.push_back({"\n</think>\n\n", /*parse_special=*/true});
@@ -451,6 +479,9 @@ const std::string& Service::model_name() const {
 }
 std::span<const std::string> Service::aliases() const {
   return state_->parts.aliases;
+}
+bool Service::has_any_name() const {
+  return state_->any_name;
 }
 const std::string& Service::chat_template_source() const {
   return state_->parts.chat_template_source;

@@ -19,6 +19,7 @@
 #include "server/chat/chat_format.h"
 #include "server/grammar/grammar_spec.h"
 #include "server/grammar/grammar_store.h"
+#include "server/infill.h"
 #include "server/kv_overrides.h"
 #include "server/text_room.h"
 #include "server/text_stream.h"
@@ -41,6 +42,7 @@ struct PromptOptions {
   bool add_generation_prompt = true;  // a chat ends with the start of the assistant's turn
   bool close_thought = false;         // if the chat ends inside a thought: it ends that too
   std::string answer_begin{};         // after the chat; special tokens are parsed
+  std::optional<Infill> infill{};     // of a text: the answer is between it and a suffix
 };
 
 // One generation request, the same for both front ends: the engine's options without the seed, and
@@ -99,7 +101,7 @@ class Service {
  public:
   struct Parts {
     std::string model_name;
-    std::vector<std::string> aliases{};  // further names by which requests may ask for it
+    std::vector<std::string> aliases{};  // further names by which requests may ask; "*": any
     std::unique_ptr<Tokenizer> tokenizer;
     std::unique_ptr<ChatTemplate> chat_template;  // null: chat requests are refused
     std::string chat_template_source{};           // in Jinja; empty without one
@@ -161,7 +163,8 @@ class Service {
 
   // Returns: the ids that generate() would submit. A prompt of ids is returned unchanged.
   // Takes time in proportion to the prompt.
-  // Errors: InvalidArgument (messages that the template refuses, no template).
+  // Errors: InvalidArgument (messages that the template refuses, no template, an infill for a model
+  // without tokens for it).
   absl::StatusOr<std::vector<int32_t>> tokenize(const Prompt& prompt,
                                                 const PromptOptions& options) const;
 
@@ -189,7 +192,8 @@ class Service {
   std::string expose_metrics() const;
 
   const std::string& model_name() const;
-  std::span<const std::string> aliases() const;
+  std::span<const std::string> aliases() const;     // without "*"
+  bool has_any_name() const;                        // the aliases have "*"
   const std::string& chat_template_source() const;  // empty without one
   const Tokenizer& tokenizer() const;
   std::optional<Pooling> pooling() const;  // of embeddings; none: the server makes none
@@ -215,6 +219,8 @@ class Service {
   };
   absl::StatusOr<Rendered> render(const Conversation& conversation, const PromptOptions& options,
                                   std::size_t max_bytes) const;
+  absl::StatusOr<std::vector<TextSegment>> segments_of(const std::string& text,
+                                                       const PromptOptions& options) const;
   absl::Status check_bytes(const char* field, std::size_t bytes, std::size_t max_bytes) const;
   absl::StatusOr<Encoded> encode(const Prompt& prompt, const PromptOptions& options,
                                  std::size_t max_bytes) const;

@@ -47,8 +47,8 @@ std::vector<SettingsField> model_fields() {
                  "the model's name in the API; default: that of the directory or file",
                  TESSERA_AT(served_model_name)),
       text_field("model-aliases", "NAME,...",
-                 "further names by which requests may ask for the model; answers have the name of "
-                 "their request",
+                 "further names by which requests may ask for the model, * for any name; answers "
+                 "have the name of their request",
                  TESSERA_AT(model_aliases)),
       text_field("chat-template", "NAME|FILE",
                  absl::StrCat("chat template: ", builtin_chat_template_names(),
@@ -143,6 +143,11 @@ std::vector<SettingsField> http_fields() {
           "names by which clients address the server (Host); default: localhost and loopback "
           "addresses on a loopback address without keys, else any",
           TESSERA_AT(routes.allowed_hosts)),
+      choice_field<bool>(
+          "lenient", {{"on", true}, {"off", false}},
+          "leave out fields of a body that this server does not know, with a warning "
+          "in the answer's head and the access log; off: refuse them",
+          TESSERA_AT(routes.lenient)),
       integer_field("max-choices", "COUNT", {1, kMaxInteger},
                     "most choices, prompts times n, of a request", TESSERA_AT(routes.max_choices)),
       integer_field("http-max-connections", "COUNT", {1, kMaxInteger},

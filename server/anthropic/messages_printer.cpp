@@ -73,9 +73,12 @@ class MessagesPrinter final : public AnswerPrinter {
     return print_json(json);
   }
 
-  std::string error(const absl::Status& status) override { return print_messages_error(status); }
+  std::string error(const absl::Status& status) override {
+    return print_messages_error(status, http_status(status));
+  }
 
   std::string begin(const Usage& usage) override {
+    begun_ = true;
     Json message = head_;
     message["content"] = Json::array();
     message["stop_reason"] = nullptr;
@@ -123,7 +126,12 @@ class MessagesPrinter final : public AnswerPrinter {
   }
 
   std::string failure(const absl::Status& status) override {
-    return "event: error\ndata: " + print_messages_error(status) + "\n\n";
+    return "event: error\ndata: " + error(status) + "\n\n";
+  }
+
+  // An event of the dialect, which follows the first one.
+  std::string ping() override {
+    return begun_ ? message_event({{"type", "ping"}}) : AnswerPrinter::ping();
   }
 
   bool shows_usage() const override { return true; }
@@ -153,13 +161,14 @@ class MessagesPrinter final : public AnswerPrinter {
   }
 
   const Json head_;
+  bool begun_ = false;
   Block block_ = Block::none;
   int32_t index_ = 0;
   std::string_view stop_reason_;
   Json stop_sequence_;
 };
 
-std::string_view type_name(int status) {
+std::string_view error_type(int status) {
   switch (status) {
     case 401:
       return "authentication_error";
@@ -167,10 +176,14 @@ std::string_view type_name(int status) {
       return "permission_error";
     case 404:
       return "not_found_error";
+    case 413:
+      return "request_too_large";
     case 429:
       return "rate_limit_error";
     case 503:
       return "overloaded_error";
+    case 504:
+      return "timeout_error";
     default:
       return status < 500 ? "invalid_request_error" : "api_error";
   }
@@ -182,11 +195,10 @@ std::unique_ptr<AnswerPrinter> make_messages_printer(const std::string& model) {
   return std::make_unique<MessagesPrinter>(model);
 }
 
-std::string print_messages_error(const absl::Status& status) {
+std::string print_messages_error(const absl::Status& status, int code) {
   return print_json(
       {{"type", "error"},
-       {"error",
-        {{"type", type_name(http_status(status))}, {"message", std::string(status.message())}}}});
+       {"error", {{"type", error_type(code)}, {"message", std::string(status.message())}}}});
 }
 
 std::string print_token_count(size_t tokens) {

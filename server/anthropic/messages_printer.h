@@ -10,8 +10,9 @@ namespace tessera {
 // Prints answers of /v1/messages.
 std::unique_ptr<AnswerPrinter> make_messages_printer(const std::string& model);
 
-// Returns: {"type":"error","error":{"type","message"}}.
-std::string print_messages_error(const absl::Status& status);
+// Returns: {"type":"error","error":{"type","message"}}. `code`: the HTTP status, which gives the
+// type.
+std::string print_messages_error(const absl::Status& status, int code);
 
 // Returns: {"input_tokens": tokens}.
 std::string print_token_count(size_t tokens);

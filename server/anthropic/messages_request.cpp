@@ -156,10 +156,11 @@ absl::StatusOr<TokenizeRequest> parse_count_tokens_request(std::string_view body
   TokenizeRequest request;
   BodyFields fields(object);
   pass_over(fields);
-  ToolUse use;
-  TESSERA_ASSIGN_OR_RETURN(request.prompt,
-                           read_conversation(fields, body, request.model, use, request.options,
-                                             /*each=*/nullptr));
+  GenerateRequest each;
+  TESSERA_ASSIGN_OR_RETURN(
+      request.prompt,
+      read_conversation(fields, body, request.model, request.tools, request.options, &each));
+  request.grammar = std::move(each.grammar);
   fields.refuse_unknown();
   TESSERA_RETURN_IF_ERROR(fields.status());
   request.warnings = fields.warnings();

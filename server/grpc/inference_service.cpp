@@ -83,7 +83,8 @@ void InferenceService::add_unary_methods() {
   add_unary<v1::DetokenizeRequest, v1::DetokenizeResponse>(
       "/tessera.v1.Inference/Detokenize", Right::compute, [this](const Caller& caller, auto& call) {
         reply_later(caller, call, [this, &caller](auto& some) {
-          return detokenize(service_, some.request(), caller, some.response(), some.response_room());
+          return detokenize(service_, some.request(), caller, some.response(),
+                            some.response_room());
         });
       });
 }

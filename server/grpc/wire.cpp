@@ -105,7 +105,8 @@ absl::StatusOr<GenerateCallRequest> parse_generate_request(const v1::GenerateReq
   if (const std::optional<std::string> error = stop_error(request.stop, kStopLimits)) {
     return absl::InvalidArgumentError(absl::StrCat("stop ", *error));
   }
-  if (message.sampling().has_seed()) {
+  constexpr auto kRandom = static_cast<uint64_t>(kRandomSeed);
+  if (message.sampling().has_seed() && message.sampling().seed() != kRandom) {
     request.seed = message.sampling().seed();
   }
   if (message.has_max_tokens()) {

@@ -25,6 +25,10 @@ class AnswerPrinter {
   virtual std::string end(const Usage& usage) = 0;
   virtual std::string failure(const absl::Status& status) = 0;
 
+  // Returns: a sign of life of a silent stream: a comment, which clients of server-sent events
+  // skip. May come before begin().
+  virtual std::string ping() { return ": ping\n\n"; }
+
   // True if end() shows the engine's final numbers.
   virtual bool shows_usage() const = 0;
 

@@ -67,8 +67,10 @@ class CompletionAnswer final : public HttpAnswer {
   std::size_t more_bytes() const override {
     const bool prompts = std::any_of(choices_.begin(), choices_.end(),
                                      [](const Choice& choice) { return choice.holds_prompt(); });
-    return prompts ? printed_bytes() : held_bytes();
+    return waiting_ != nullptr ? waiting_->bytes : prompts ? printed_bytes() : held_bytes();
   }
+
+  void ping() override { ping_ = stream_; }
 
   // Submits the request, or waits for its grammar first: start() then submits it.
   absl::Status begin(CompletionRequest request, std::shared_ptr<HttpWaker> waker) {
@@ -101,12 +103,20 @@ class CompletionAnswer final : public HttpAnswer {
       return refusal(status);
     }
     if (waiting_ != nullptr) {
-      return std::nullopt;
+      return ping_ ? std::optional(stream_head(take_ping())) : std::nullopt;
     }
     return stream_ ? begin_stream() : whole_answer();
   }
 
   bool more(std::string& piece) override {
+    if (const absl::Status status = resume(); !status.ok()) {
+      piece += printer_->failure(status);
+      return false;
+    }
+    if (waiting_ != nullptr) {
+      piece += take_ping();
+      return true;
+    }
     if (!std::exchange(begun_, true)) {
       piece += printer_->begin(usage());
     }
@@ -125,6 +135,7 @@ class CompletionAnswer final : public HttpAnswer {
     }
     if (!std::all_of(choices_.begin(), choices_.end(),
                      [this](const Choice& choice) { return done(choice); })) {
+      piece += piece.empty() ? take_ping() : "";
       return true;
     }
     piece += printer_->end(usage());
@@ -133,7 +144,8 @@ class CompletionAnswer final : public HttpAnswer {
 
  private:
   // Returns: the head of a stream, with the events of the first tokens. Nothing before the engine
-  // sends something, so that a request that only waited is answered by its error's status.
+  // sends something, so that a request that only waited is answered by its error's status. A ping
+  // comes before that, and then an error is an event.
   std::optional<HttpReply> begin_stream() {
     std::string events;
     bool any = false;
@@ -152,12 +164,19 @@ class CompletionAnswer final : public HttpAnswer {
       }
       any = any || done(choice);
     }
-    if (!any && events.empty()) {
+    const bool silent = !any && events.empty();
+    if (silent && !ping_) {
       return std::nullopt;
     }
     begun_ = true;
+    events = events.empty() ? printer_->begin(usage()) : std::move(events);
+    events += silent ? take_ping() : "";
+    return stream_head(std::move(events));
+  }
+
+  static HttpReply stream_head(std::string events) {
     HttpReply reply;
-    reply.body = events.empty() ? printer_->begin(usage()) : std::move(events);
+    reply.body = std::move(events);
     reply.content_type = "text/event-stream; charset=utf-8";
     reply.headers = {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}};
     reply.streamed = true;
@@ -217,6 +236,9 @@ class CompletionAnswer final : public HttpAnswer {
     waited->request.each.compiled_grammar = **waited->grammar;
     return submit(std::move(waited->request), waited->waker);
   }
+
+  // Returns: a ping if one is due.
+  std::string take_ping() { return std::exchange(ping_, false) ? printer_->ping() : ""; }
 
   HttpReply refusal(const absl::Status& status) const {
     HttpReply reply = error_reply(status);
@@ -349,6 +371,7 @@ class CompletionAnswer final : public HttpAnswer {
   const std::unique_ptr<AnswerPrinter> printer_;
   const bool stream_;
   bool begun_ = false;  // a stream
+  bool ping_ = false;   // is due
   const int32_t n_;
   const int32_t best_of_;                   // sequences of each prompt
   std::optional<AnswerNotation> notation_;  // of a chat

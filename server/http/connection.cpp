@@ -331,6 +331,7 @@ asio::awaitable<bool> HttpConnection::answer(HttpRequest& request) {
 
 asio::awaitable<bool> HttpConnection::answer_later(const HttpRequest& request, HttpAnswer& answer) {
   std::optional<HttpReply> reply;
+  Clock::time_point ping_at = Clock::now() + args_.options.ping_interval;
   while (true) {
     const std::size_t bytes = answer.start_bytes();
     if (bytes == 0) {
@@ -341,7 +342,7 @@ asio::awaitable<bool> HttpConnection::answer_later(const HttpRequest& request, H
     if (reply || peer_gone_) {
       break;
     }
-    co_await changed_.wait();
+    co_await wait_or_ping(answer, ping_at);
   }
   if (!reply) {
     co_return false;
@@ -377,6 +378,7 @@ asio::awaitable<bool> HttpConnection::send(const HttpRequest& request, const Htt
 asio::awaitable<bool> HttpConnection::stream(const HttpRequest& request, HttpAnswer& answer,
                                              std::string piece) {
   bool going = true;
+  Clock::time_point ping_at = Clock::now() + args_.options.ping_interval;
   while (going && !peer_gone_) {
     const std::size_t bytes = answer.more_bytes();
     if (bytes == 0) {
@@ -385,7 +387,7 @@ asio::awaitable<bool> HttpConnection::stream(const HttpRequest& request, HttpAns
       co_return false;
     }
     if (piece.empty() && going) {
-      co_await changed_.wait();
+      co_await wait_or_ping(answer, ping_at);
       continue;
     }
     std::string sent;
@@ -399,8 +401,18 @@ asio::awaitable<bool> HttpConnection::stream(const HttpRequest& request, HttpAns
     if (!sent.empty() && !co_await write(sent)) {
       co_return false;
     }
+    ping_at = Clock::now() + args_.options.ping_interval;
   }
   co_return !going;
+}
+
+// Waits for progress of an answer, at most until `ping_at`. Then it asks the answer for a ping.
+asio::awaitable<void> HttpConnection::wait_or_ping(HttpAnswer& answer, Clock::time_point& ping_at) {
+  co_await changed_.wait(ping_at);
+  if (Clock::now() >= ping_at) {
+    answer.ping();
+    ping_at = Clock::now() + args_.options.ping_interval;
+  }
 }
 
 // Refuses a request that was not received, if its client can get an answer.
@@ -425,7 +437,7 @@ asio::awaitable<bool> HttpConnection::refuse(Received why) {
 }
 
 asio::awaitable<bool> HttpConnection::refuse(int status, const std::string& reason) {
-  const HttpReply reply = args_.handler.refuse(status, reason, admission_);
+  const HttpReply reply = args_.handler.refuse(status, reason, parser_.head().path, admission_);
   co_await write(print_head(reply, HttpRequest(), false) + reply.body);
   co_return false;
 }

@@ -90,6 +90,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   boost::asio::awaitable<bool> answer_later(const HttpRequest& request, HttpAnswer& answer);
   boost::asio::awaitable<bool> stream(const HttpRequest& request, HttpAnswer& answer,
                                       std::string piece);
+  boost::asio::awaitable<void> wait_or_ping(HttpAnswer& answer, Clock::time_point& ping_at);
   boost::asio::awaitable<bool> send(const HttpRequest& request, const HttpReply& reply, bool open);
   boost::asio::awaitable<bool> on_pool(std::string_view key_name, std::size_t bytes,
                                        std::function<void()> job);

@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <variant>
 
 #include "server/http/message.h"
@@ -39,6 +40,11 @@ class HttpAnswer {
   // Returns: the same of the next more().
   virtual std::size_t more_bytes() const { return 0; }
 
+  // Asks for a sign of life, because the client has got nothing for HttpOptions::ping_interval:
+  // clients and proxies give up. The next start() of a stream then returns the head, and the next
+  // more() appends a ping if there is nothing else. A whole answer has none.
+  virtual void ping() {}
+
   // Appends the available data to `piece`, of bounded size but for more_bytes().
   // Returns: false at the end of the body.
   // Requires: start() has returned a streamed head.
@@ -71,8 +77,9 @@ class HttpHandler {
                             std::shared_ptr<HttpWaker> waker) = 0;
 
   // Returns: the answer to input that is not a request: malformed, too large, too slow. `reason` is
-  // text. `admission`: of its head; empty if that was not admitted.
-  virtual HttpReply refuse(int status, const std::string& reason,
+  // text. `admission`: of its head; empty if that was not admitted. `path`: then that of its head,
+  // empty if it could not be read.
+  virtual HttpReply refuse(int status, const std::string& reason, std::string_view path,
                            const HttpAdmission& admission) = 0;
 };
 

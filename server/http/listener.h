@@ -29,6 +29,10 @@ struct HttpOptions {
   std::chrono::milliseconds body_timeout{60'000};
   std::chrono::milliseconds write_timeout{30'000};
 
+  // A stream without data sends a ping after this time, and after each such time again. Common time
+  // limits of clients and proxies begin at 20 s.
+  std::chrono::milliseconds ping_interval{10'000};
+
   std::string tls_certificate{};  // PEM files; both empty: plain HTTP
   std::string tls_key{};
 };

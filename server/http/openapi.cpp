@@ -16,6 +16,7 @@
 #include "server/http/route_table.h"
 #include "server/openai/embeddings_request.h"
 #include "server/openai/error.h"
+#include "server/openai/infill_request.h"
 #include "server/openai/recorded_fields.h"
 #include "server/openai/request.h"
 #include "server/print_json.h"
@@ -40,22 +41,26 @@ constexpr std::string_view kMessagesSample =
     R"({"messages":[{"role":"user","content":"a"}],"max_tokens":1,"cache":{},
         "dry_sequence_breakers":["a"]})";
 
+constexpr std::string_view kResponsesSample =
+    R"({"input":"a","stream":true,"stream_options":{},"cache":{},"text":{},"reasoning":{},
+        "dry_sequence_breakers":["a"]})";
+
 constexpr RouteBody kBodies[] = {
     {"/v1/completions", status_of_parse<parse_completion_request>,
      R"({"prompt":"a","seed":1,"logprobs":0,"best_of":1,"stream":true,
          "stream_options":{},"cache":{},"min_tokens":0,"kv_floor":1,
          "truncate_prompt_tokens":1,"dry_sequence_breakers":["a"]})"},
     {"/v1/chat/completions", status_of_parse<parse_chat_request>, kChatSample},
-    {"/apply-template", status_of_parse<parse_chat_request>, kChatSample},
-    {"/v1/responses", status_of_parse<parse_responses_request>,
-     R"({"input":"a","stream":true,"stream_options":{},"cache":{},"text":{},"reasoning":{},
+    {"/infill", status_of_parse<parse_infill_request>,
+     R"({"input_prefix":"a","input_suffix":"b","stream":true,"cache":{},
          "dry_sequence_breakers":["a"]})"},
+    {"/apply-template", status_of_parse<parse_chat_request>, kChatSample},
+    {"/v1/responses", status_of_parse<parse_responses_request>, kResponsesSample},
+    {"/v1/responses/input_tokens", status_of_parse<parse_responses_request>, kResponsesSample},
     {"/v1/messages", status_of_parse<parse_messages_request>, kMessagesSample},
     {"/v1/messages/count_tokens", status_of_parse<parse_count_tokens_request>,
      R"({"messages":[{"role":"user","content":"a"}]})"},
     {"/v1/embeddings", status_of_parse<parse_embeddings_request>,
-     R"({"input":"a","dimensions":1,"cache":{}})"},
-    {"/embeddings", status_of_parse<parse_embeddings_request>,
      R"({"input":"a","dimensions":1,"cache":{}})"},
     {"/v1/log-level", status_of_parse<parse_log_level_request>, R"({"level":"info"})"},
     {"/tokenize", status_of_parse<parse_tokenize_request>, R"({"prompt":"a"})"},
@@ -102,6 +107,14 @@ Json schema_of(std::string_view path) {
   return schema;
 }
 
+// Returns: true if the body is that of the route, which may be there without /v1 too.
+bool is_body_of(const RouteBody& body, const Route& route) {
+  constexpr std::string_view kVersion = "/v1";
+  return route.method == "POST" &&
+         (body.path == route.path ||
+          (body.path.starts_with(kVersion) && body.path.substr(kVersion.size()) == route.path));
+}
+
 Json operation_of(const Route& route) {
   Json operation = {{"operationId", fmt::format("{} {}", route.method, route.path)}};
   if (route.access == Access::open) {
@@ -111,9 +124,8 @@ Json operation_of(const Route& route) {
     operation["parameters"] = Json::array(
         {{{"name", "name"}, {"in", "path"}, {"required", true}, {"schema", {{"type", "string"}}}}});
   }
-  const auto body = std::find_if(std::begin(kBodies), std::end(kBodies), [&](const RouteBody& one) {
-    return route.method == "POST" && one.path == route.path;
-  });
+  const auto body = std::find_if(std::begin(kBodies), std::end(kBodies),
+                                 [&](const RouteBody& one) { return is_body_of(one, route); });
   if (body != std::end(kBodies)) {
     operation["requestBody"] = {
         {"required", true},

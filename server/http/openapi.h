@@ -9,7 +9,8 @@
 namespace tessera {
 
 // The body of a route: the function that parses it, and a body from which that function reads all
-// fields that it knows. A route has one of these for each form of its body.
+// fields that it knows. A route has one of these for each form of its body. A route without /v1 has
+// those of its namesake.
 struct RouteBody {
   std::string_view path;
   absl::Status (*parse)(std::string_view body);

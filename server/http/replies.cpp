@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "engine/retry_after.h"
+#include "server/anthropic/messages_printer.h"
 #include "server/openai/error.h"
 
 namespace tessera {
@@ -28,6 +29,25 @@ HttpReply error_reply(const absl::Status& status) {
     reply.headers.emplace_back("WWW-Authenticate", "Bearer");
   }
   return reply;
+}
+
+HttpReply error_reply_at(std::string_view path, const absl::Status& status) {
+  return error_reply_at(path, status, http_status(status));
+}
+
+HttpReply error_reply_at(std::string_view path, const absl::Status& status, int code) {
+  HttpReply reply = error_reply(status);
+  reply.status = code;
+  if (is_of_messages(path)) {
+    reply.body = print_messages_error(status, code);
+  }
+  return reply;
+}
+
+bool is_of_messages(std::string_view path) {
+  constexpr std::string_view kMessages = "/v1/messages";
+  return path.starts_with(kMessages) &&
+         (path.size() == kMessages.size() || path[kMessages.size()] == '/');
 }
 
 }  // namespace tessera

@@ -202,6 +202,8 @@ void HttpRequestParser::Parser::check_lines(std::string_view bytes) {
 
 void HttpRequestParser::Parser::finish_head() {
   const auto& fields = message->get();
+  request.method = view(fields.method_string());
+  request.path = path_of(view(fields.target()));
   if (!has_valid_host(fields)) {
     return refuse({400, "malformed HTTP: a request of HTTP/1.1 has one Host"});
   }
@@ -214,8 +216,6 @@ void HttpRequestParser::Parser::finish_head() {
       !is_read_coding(coding) || fields.count(http::field::content_encoding) > 1) {
     return refuse({415, "Content-Encoding must be gzip, deflate or identity"});
   }
-  request.method = view(fields.method_string());
-  request.path = path_of(view(fields.target()));
   request.http_1_1 = fields.version() >= 11;
   request.keep_alive = message->keep_alive();
   for (const auto& field : fields) {

@@ -51,8 +51,9 @@ class HttpRequestParser {
   State state() const;
   const Refusal& refusal() const;
 
-  // Returns: the request without its body, if nothing of the body was fed.
-  // Requires: state `body` or `complete`.
+  // Returns: the request without its body, if nothing of the body was fed. Of one that is refused:
+  // method and path, empty if the head could not be read.
+  // Requires: state `body`, `complete` or `refused`.
   const HttpRequest& head() const;
 
   // Returns: the body's bytes, by Content-Length; nothing for a chunked body.

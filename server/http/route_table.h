@@ -27,10 +27,12 @@ HttpResult answer_apply_template(const EndpointContext& context);
 HttpResult answer_models(const EndpointContext& context);
 HttpResult answer_model(const EndpointContext& context);
 HttpResult answer_completions(const EndpointContext& context);
+HttpResult answer_infill(const EndpointContext& context);
 HttpResult answer_chat_completions(const EndpointContext& context);
 HttpResult answer_messages(const EndpointContext& context);
 HttpResult answer_count_tokens(const EndpointContext& context);
 HttpResult answer_responses(const EndpointContext& context);
+HttpResult answer_input_tokens(const EndpointContext& context);
 HttpResult answer_stored_response(const EndpointContext& context);
 HttpResult answer_delete_response(const EndpointContext& context);
 HttpResult answer_cache(const EndpointContext& context);
@@ -61,7 +63,8 @@ struct Route {
   Work work = Work::little;
 };
 
-// The only list of the HTTP API's routes.
+// The only list of the HTTP API's routes. Those of OpenAI's dialect are there without /v1 too, for
+// clients whose base URL lacks it.
 inline constexpr Route kRoutes[] = {
     {"GET", "/", answer_page, Access::page},
     {"GET", "/favicon.ico", answer_icon, Access::open},
@@ -74,18 +77,27 @@ inline constexpr Route kRoutes[] = {
     {"GET", "/tokenizer_info", answer_tokenizer_info, Access::key, Work::grows},
     {"GET", "/openapi.json", answer_openapi, Access::key, Work::grows},
     {"GET", "/v1/models/*", answer_model},
+    {"GET", "/models/*", answer_model},
     {"POST", "/v1/completions", answer_completions, Access::key, Work::grows},
+    {"POST", "/completions", answer_completions, Access::key, Work::grows},
     {"POST", "/v1/chat/completions", answer_chat_completions, Access::key, Work::grows},
+    {"POST", "/chat/completions", answer_chat_completions, Access::key, Work::grows},
     {"POST", "/v1/embeddings", answer_embeddings, Access::key, Work::grows},
     {"POST", "/embeddings", answer_embeddings, Access::key, Work::grows},
     {"POST", "/v1/messages", answer_messages, Access::key, Work::grows},
     {"POST", "/v1/messages/count_tokens", answer_count_tokens, Access::key, Work::grows},
     {"POST", "/v1/responses", answer_responses, Access::key, Work::grows},
+    {"POST", "/v1/responses/input_tokens", answer_input_tokens, Access::key, Work::grows},
     {"GET", "/v1/responses/*", answer_stored_response},
     {"DELETE", "/v1/responses/*", answer_delete_response},
+    {"POST", "/responses", answer_responses, Access::key, Work::grows},
+    {"POST", "/responses/input_tokens", answer_input_tokens, Access::key, Work::grows},
+    {"GET", "/responses/*", answer_stored_response},
+    {"DELETE", "/responses/*", answer_delete_response},
     {"GET", "/v1/cache", answer_cache},
     {"POST", "/v1/cache/flush", answer_cache_flush, Access::admin},
     {"POST", "/v1/log-level", answer_log_level, Access::admin},
+    {"POST", "/infill", answer_infill, Access::key, Work::grows},
     {"POST", "/apply-template", answer_apply_template, Access::key, Work::grows},
     {"POST", "/tokenize", answer_tokenize, Access::key, Work::grows},
     {"POST", "/detokenize", answer_detokenize, Access::key, Work::grows},

@@ -15,6 +15,7 @@
 #include "server/http/route_table.h"
 #include "server/memory_guard.h"
 #include "server/openai/error.h"
+#include "server/openai/lenient_fields.h"
 #include "server/print_json.h"
 #include "server/service.h"
 
@@ -63,12 +64,12 @@ std::string methods_of(std::string_view path) {
   return methods;
 }
 
-// Answer to a request without a valid key: OpenAI's error, or for a page a Basic challenge, for
-// which a browser asks its user for the key.
-HttpReply locked_reply(Access access) {
-  HttpReply reply = error_reply(with_code(
-      absl::UnauthenticatedError("no valid API key: send it as 'Authorization: Bearer KEY'"),
-      "invalid_api_key"));
+// Answer to a request without a valid key: an error, or for a page a Basic challenge, for which a
+// browser asks its user for the key.
+HttpReply locked_reply(std::string_view path, Access access) {
+  const absl::Status status = absl::UnauthenticatedError(
+      "no valid API key: send it as 'Authorization: Bearer KEY' or as 'x-api-key: KEY'");
+  HttpReply reply = error_reply_at(path, with_code(status, "invalid_api_key"));
   if (access == Access::page) {
     reply.content_type = "text/plain; charset=utf-8";
     reply.headers = {{"WWW-Authenticate", "Basic realm=\"the API key is the password\""}};
@@ -79,11 +80,19 @@ HttpReply locked_reply(Access access) {
 
 HttpReply method_reply(std::string_view method, std::string_view path) {
   const std::string allowed = methods_of(path);
-  HttpReply reply = error_reply(
-      absl::InvalidArgumentError(fmt::format("{} answers {}, not {}", path, allowed, method)));
-  reply.status = 405;
+  const std::string error = fmt::format("{} answers {}, not {}", path, allowed, method);
+  HttpReply reply = error_reply_at(path, absl::InvalidArgumentError(error), 405);
   reply.headers.emplace_back("Allow", allowed);
   return reply;
+}
+
+HttpReply nowhere_reply(std::string_view path) {
+  const std::string_view hint =
+      is_of_messages(path)
+          ? ": of Anthropic's messages, this server has /v1/messages and /v1/messages/count_tokens"
+          : "";
+  return error_reply_at(path,
+                        absl::NotFoundError(fmt::format("there is nothing at {}{}", path, hint)));
 }
 
 // Adds headers to an answer, and logs its end.
@@ -107,6 +116,7 @@ class LoggedAnswer final : public HttpAnswer {
   }
   std::size_t start_bytes() const override { return answer_->start_bytes(); }
   std::size_t more_bytes() const override { return answer_->more_bytes(); }
+  void ping() override { answer_->ping(); }
   bool more(std::string& piece) override {
     const bool going = answer_->more(piece);
     complete_ = !going;
@@ -218,27 +228,27 @@ std::optional<HttpReply> Routes::decide(const HttpRequest& head, HttpAdmission& 
   // A path that is not known needs a key too, so as not to reveal which paths exist.
   const Access access = route == nullptr ? Access::key : route->access;
   if (const absl::Status status = check_origin(head, access); !status.ok()) {
-    return error_reply(status);
+    return error_reply_at(head.path, status);
   }
   admission.caller = caller_of(head, access);
   if (admission.caller != nullptr) {
     admission.record->set_caller(*admission.caller);
     admission.key_name = admission.caller->turn_name();
   } else if (access != Access::open) {
-    return locked_reply(access);
+    return locked_reply(head.path, access);
   }
   if (access == Access::admin && !admission.caller->admin) {
-    return error_reply(absl::PermissionDeniedError(
-        fmt::format("{} is for keys with the right 'admin'", head.path)));
+    return error_reply_at(head.path, absl::PermissionDeniedError(fmt::format(
+                                         "{} is for keys with the right 'admin'", head.path)));
   }
   if (route == nullptr) {
-    return error_reply(absl::NotFoundError(fmt::format("there is nothing at {}", head.path)));
+    return nowhere_reply(head.path);
   }
   if (!allows(route->method, head.method)) {
     return method_reply(head.method, head.path);
   }
   if (std::holds_alternative<ModelEndpoint>(route->endpoint) && service_ == nullptr) {
-    return error_reply(absl::UnavailableError("the model is being loaded"));
+    return error_reply_at(head.path, absl::UnavailableError("the model is being loaded"));
   }
   admission.probe = access == Access::open;
   admission.pooled = route->work == Work::grows;
@@ -305,7 +315,11 @@ HttpResult Routes::dispatch(const HttpRequest& request, const HttpAdmission& adm
   if (const auto* plain = std::get_if<PlainEndpoint>(&route->endpoint)) {
     return (*plain)();
   }
-  return std::get<ModelEndpoint>(route->endpoint)(
+  std::optional<LenientFields> lenient;
+  if (options_.lenient) {
+    lenient.emplace();
+  }
+  HttpResult result = std::get<ModelEndpoint>(route->endpoint)(
       {.request = request,
        .rest = std::string_view(request.path).substr(fixed_part(*route).size()),
        .service = *service_,
@@ -315,12 +329,19 @@ HttpResult Routes::dispatch(const HttpRequest& request, const HttpAdmission& adm
        .record = admission.record,
        .max_choices = options_.max_choices,
        .started = started_});
+  if (lenient.has_value() && !lenient->warning().empty()) {
+    std::string& warning = admission.record->warning;
+    warning += (warning.empty() ? "" : "; ") + lenient->warning();
+  }
+  return result;
 }
 
-HttpReply Routes::refuse(int status, const std::string& reason, const HttpAdmission& admission) {
-  HttpReply reply = error_reply(status == 503 ? absl::UnavailableError(reason)
-                                              : absl::InvalidArgumentError(reason));
-  reply.status = status;
+HttpReply Routes::refuse(int status, const std::string& reason, std::string_view path,
+                         const HttpAdmission& admission) {
+  const std::string_view at = admission.record != nullptr ? admission.record->path : path;
+  HttpReply reply = error_reply_at(
+      at, status == 503 ? absl::UnavailableError(reason) : absl::InvalidArgumentError(reason),
+      status);
   if (admission.record != nullptr) {
     return logged(std::move(reply), *admission.record);
   }

@@ -32,6 +32,7 @@ struct RoutesOptions {
   std::string allowed_hosts{};
   bool loopback = true;                     // the listener's address is a loopback address
   std::size_t response_store = 64U << 20U;  // bytes; 0: responses are not stored
+  bool lenient = false;  // unknown fields of a body are left out with a warning, not refused
 };
 
 // HTTP API: dispatches to the routes of server/http/route_table.h. Until attach(), endpoints that
@@ -48,7 +49,8 @@ class Routes final : public HttpHandler {
   std::variant<HttpAdmission, HttpReply> admit(const HttpRequest& head) override;
   HttpResult handle(const HttpRequest& request, const HttpAdmission& admission,
                     std::shared_ptr<HttpWaker> waker) override;
-  HttpReply refuse(int status, const std::string& reason, const HttpAdmission& admission) override;
+  HttpReply refuse(int status, const std::string& reason, std::string_view path,
+                   const HttpAdmission& admission) override;
 
  private:
   std::shared_ptr<const Caller> caller_of(const HttpRequest& head, Access access) const;

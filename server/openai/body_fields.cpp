@@ -6,6 +6,7 @@
 #include <cmath>
 #include <utility>
 
+#include "server/openai/lenient_fields.h"
 #include "server/openai/recorded_fields.h"
 
 namespace tessera {
@@ -223,7 +224,8 @@ const json* BodyFields::find_unsupported(std::string_view name) {
 void BodyFields::refuse_unknown() {
   constexpr std::size_t kMax = 64;  // bytes of a name in the error
   for (const auto& [name, value] : object_.items()) {
-    if (!value.is_null() && !known_.contains(name)) {
+    const bool unknown = !value.is_null() && !known_.contains(name);
+    if (unknown && !(prefix_.empty() && LenientFields::leave_out(name))) {
       refuse(name.substr(0, kMax), "is not known to this server", "unknown_parameter");
     }
   }

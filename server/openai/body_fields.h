@@ -26,8 +26,9 @@ absl::StatusOr<nlohmann::json> parse_object(std::string_view text);
 absl::StatusOr<nlohmann::json> parse_body(std::string_view text);
 
 // The members that hold a prompt or a conversation. Every other one says how to answer it.
-inline constexpr std::string_view kTextMembers[] = {"prompt", "messages", "input",       "content",
-                                                    "system", "tokens",   "instructions"};
+inline constexpr std::string_view kTextMembers[] = {
+    "prompt",       "messages", "input",        "content",      "system",     "tokens",
+    "instructions", "suffix",   "input_prefix", "input_suffix", "input_extra"};
 inline constexpr std::size_t kMaxOtherMember = 512U << 10U;
 inline constexpr int kMaxBodyDepth = 64;
 inline constexpr std::size_t kMaxBodyParts = 1U << 18U;  // objects, lists and keys
@@ -55,7 +56,8 @@ class BodyFields {
   // is not recorded (RecordedFields).
   const nlohmann::json* find_unsupported(std::string_view name);
 
-  // Refuses each field that is not null and was never passed to find() or to a method below.
+  // Refuses each field that is not null and was never passed to find() or to a method below. See
+  // LenientFields.
   void refuse_unknown();
 
   void text(std::string_view name, std::string& out);

@@ -58,6 +58,7 @@ std::unique_ptr<AnswerPrinter> make_completion_printer(const Service& service,
   head.chat = request.chat;
   head.model = answered_name(service, request.model);
   head.fingerprint = fingerprint_of(service);
+  head.legacy_calls = request.legacy_calls;
   head.token_ids = request.token_ids;
   head.id = fmt::format(
       "{}{}", request.chat ? "chatcmpl-" : "cmpl-",

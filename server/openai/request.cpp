@@ -10,6 +10,7 @@
 #include "server/openai/conversation_fields.h"
 #include "server/openai/grammar_fields.h"
 #include "server/openai/kv_cache.h"
+#include "server/openai/legacy_functions.h"
 #include "server/openai/ordered_members.h"
 #include "server/openai/prompt_fields.h"
 #include "server/openai/request_options.h"
@@ -27,14 +28,6 @@ void read_stop(BodyFields& fields, GenerateRequest& out) {
   fields.texts("stop", out.stop);
   if (const std::optional<std::string> error = stop_error(out.stop, kStopLimits)) {
     fields.refuse("stop", *error);
-  }
-}
-
-void read_seed(BodyFields& fields, GenerateRequest& out) {
-  int64_t seed = 0;
-  if (fields.find("seed") != nullptr) {
-    fields.integer({"seed"}, seed);
-    out.seed = static_cast<uint64_t>(seed);
   }
 }
 
@@ -87,7 +80,6 @@ void read_truncation(BodyFields& fields, GenerateRequest& out) {
 void read_common(BodyFields& fields, CompletionRequest& out) {
   fields.text("model", out.model);
   read_options(fields, out.each);
-  read_seed(fields, out.each);
   read_stop(fields, out.each);
   read_stream(fields, out);
   fields.integer({"n", kSampleCount}, out.n);
@@ -174,6 +166,31 @@ void read_best_of(BodyFields& fields, CompletionRequest& out) {
   }
 }
 
+// Text after the answer, which then fills in the middle.
+void read_suffix(BodyFields& fields, CompletionRequest& out) {
+  std::string suffix;
+  fields.text("suffix", suffix);
+  if (suffix.empty()) {
+    return;
+  }
+  if (out.echo) {
+    fields.refuse("echo", "cannot be combined with suffix");
+  } else if (out.each.truncate_prompt) {
+    fields.refuse("truncate_prompt_tokens", "cannot be combined with suffix");
+  }
+  out.each.prompt_options.infill = Infill{.suffix = std::move(suffix)};
+}
+
+// Errors: InvalidArgument for prompts of token ids with a suffix.
+absl::Status check_suffix(const CompletionRequest& request) {
+  const bool texts = std::ranges::all_of(request.prompts, [](const Prompt& prompt) {
+    return std::holds_alternative<std::string>(prompt);
+  });
+  return texts || !request.each.prompt_options.infill
+             ? absl::OkStatus()
+             : invalid_field("suffix", "suffix needs a prompt that is a text, not token ids");
+}
+
 // Reads a conversation, and how its prompt ends. A continued message has no new turn after it.
 absl::StatusOr<Conversation> read_chat(BodyFields& fields, const nlohmann::ordered_json& ordered,
                                        std::string_view body, PromptOptions& options) {
@@ -198,6 +215,7 @@ absl::StatusOr<CompletionRequest> parse_completion_request(std::string_view body
   read_limit(fields, {"max_tokens", kTokenCount}, request.each.max_tokens);
   read_special(fields, request.each.prompt_options);
   fields.boolean("echo", request.echo);
+  read_suffix(fields, request);
   read_best_of(fields, request);
   if (fields.find("logprobs") != nullptr) {
     fields.integer({"logprobs", kTopLogprobs}, request.logprobs.emplace());
@@ -212,14 +230,23 @@ absl::StatusOr<CompletionRequest> parse_completion_request(std::string_view body
   TESSERA_RETURN_IF_ERROR(read_grammar(fields, ordered, request));
   TESSERA_RETURN_IF_ERROR(finish_fields(fields, request));
   TESSERA_RETURN_IF_ERROR(read_prompts(fields, "prompt", request.prompts));
+  TESSERA_RETURN_IF_ERROR(check_suffix(request));
   return request;
 }
 
-absl::StatusOr<CompletionRequest> parse_chat_request(std::string_view body) {
-  TESSERA_ASSIGN_OR_RETURN(const json object, parse_body(body));
+namespace {
+
+// Names the fields of OpenAI's older form of tools, which with_tools() replaces.
+void name_legacy_functions(BodyFields& fields) {
+  fields.find("functions");
+  fields.find("function_call");
+}
+
+absl::StatusOr<CompletionRequest> parse_chat(const json& object, std::string_view body) {
   CompletionRequest request;
   request.chat = true;
   BodyFields fields(object);
+  name_legacy_functions(fields);
   read_common(fields, request);
   constexpr OptionRange kCompletion{1};  // prefill only is for completions
   read_limit(fields, {"max_tokens", kCompletion}, request.each.max_tokens);
@@ -250,8 +277,7 @@ absl::StatusOr<CompletionRequest> parse_chat_request(std::string_view body) {
   return request;
 }
 
-absl::StatusOr<TokenizeRequest> parse_tokenize_request(std::string_view body) {
-  TESSERA_ASSIGN_OR_RETURN(const json object, parse_body(body));
+absl::StatusOr<TokenizeRequest> parse_tokenize(const json& object, std::string_view body) {
   TokenizeRequest request;
   BodyFields fields(object);
   fields.text("model", request.model);
@@ -261,6 +287,9 @@ absl::StatusOr<TokenizeRequest> parse_tokenize_request(std::string_view body) {
     fields.refuse("with_pieces", "cannot be combined with return_token_strs");
   }
   const bool chat = fields.find("messages") != nullptr;
+  if (chat) {
+    name_legacy_functions(fields);
+  }
   const bool llama = !chat && fields.find("content") != nullptr;
   const char* const name = llama ? "content" : "prompt";
   std::string text;
@@ -271,7 +300,7 @@ absl::StatusOr<TokenizeRequest> parse_tokenize_request(std::string_view body) {
   if (chat) {
     TESSERA_ASSIGN_OR_RETURN(const nlohmann::ordered_json ordered, read_ordered(fields, body));
     std::vector<std::string> tools;
-    read_tools(fields, ordered, tools);
+    request.tools = read_tools(fields, ordered, tools);
     TESSERA_ASSIGN_OR_RETURN(Conversation conversation,
                              read_chat(fields, ordered, body, request.options));
     conversation.tools = std::move(tools);
@@ -283,6 +312,34 @@ absl::StatusOr<TokenizeRequest> parse_tokenize_request(std::string_view body) {
   fields.refuse_unknown();
   TESSERA_RETURN_IF_ERROR(fields.status());
   return request;
+}
+
+// Parses a chat's body, in OpenAI's older form of tools too.
+template <class Parse>
+auto parse_either_form(std::string_view body, const json& object, Parse parse)
+    -> decltype(parse(object, body)) {
+  if (!has_legacy_functions(object)) {
+    return parse(object, body);
+  }
+  TESSERA_ASSIGN_OR_RETURN(const std::string newer, with_tools(body));
+  TESSERA_ASSIGN_OR_RETURN(const json replaced, parse_body(newer));
+  auto request = parse(replaced, newer);
+  return request.ok() ? std::move(request) : in_legacy_terms(request.status());
+}
+
+}  // namespace
+
+absl::StatusOr<CompletionRequest> parse_chat_request(std::string_view body) {
+  TESSERA_ASSIGN_OR_RETURN(const json object, parse_body(body));
+  TESSERA_ASSIGN_OR_RETURN(CompletionRequest request, parse_either_form(body, object, parse_chat));
+  const auto functions = object.find("functions");
+  request.legacy_calls = functions != object.end() && !functions->is_null();
+  return request;
+}
+
+absl::StatusOr<TokenizeRequest> parse_tokenize_request(std::string_view body) {
+  TESSERA_ASSIGN_OR_RETURN(const json object, parse_body(body));
+  return parse_either_form(body, object, parse_tokenize);
 }
 
 absl::StatusOr<DetokenizeRequest> parse_detokenize_request(std::string_view body) {

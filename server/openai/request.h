@@ -24,6 +24,7 @@ struct CompletionRequest {
   bool token_ids = false;          // choices have their token ids, and those of the prompt
   std::optional<int32_t> prompt_logprobs;  // reported separately, as in vLLM
   ToolUse tools{};                         // of a chat
+  bool legacy_calls = false;               // the answer has `function_call`, not `tool_calls`
   bool reasoning = true;                   // a chat's answer shows its thoughts
   std::string request_id;                  // from the client; empty: generated
   bool stream = false;
@@ -42,7 +43,9 @@ struct TokenizeRequest {
   Prompt prompt;
   PromptOptions options;
   bool token_texts = false;
-  bool pieces = false;  // each token with its text, as llama-server's with_pieces
+  bool pieces = false;                   // each token with its text, as llama-server's with_pieces
+  ToolUse tools{};                       // of a chat: a forced call begins at the prompt's end
+  std::optional<GrammarSpec> grammar{};  // of its answer: closes a thought that the prompt begins
   std::vector<std::string> warnings{};
 };
 

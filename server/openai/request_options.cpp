@@ -88,6 +88,14 @@ void read_token_lists(BodyFields& fields, GenerateRequest& out) {
   }
 }
 
+void read_seed(BodyFields& fields, GenerateRequest& out) {
+  int64_t seed = kRandomSeed;
+  fields.integer({"seed"}, seed);
+  if (seed != kRandomSeed) {
+    out.seed = static_cast<uint64_t>(seed);
+  }
+}
+
 void refuse_long(BodyFields& fields, const GenerateRequest& request) {
   if (const std::optional<LongField> field = long_field(request)) {
     fields.refuse(field->name, field->error);
@@ -98,6 +106,7 @@ void refuse_long(BodyFields& fields, const GenerateRequest& request) {
 
 void read_options(BodyFields& fields, GenerateRequest& out) {
   visit_options(PlainReader(fields), static_cast<RequestOptions&>(out));
+  read_seed(fields, out);
   read_logit_bias(fields, out.sampling);
   read_token_lists(fields, out);
   read_cache(fields, out);

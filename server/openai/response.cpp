@@ -92,7 +92,10 @@ void add_prompt_ids(const CompletionHead& head, const ChoiceText& first, Json& j
   }
 }
 
-Json reason_json(std::string_view reason) {
+Json reason_json(const CompletionHead& head, std::string_view reason) {
+  if (head.legacy_calls && reason == "tool_calls") {
+    return "function_call";
+  }
   return reason.empty() ? Json(nullptr) : Json(reason);
 }
 
@@ -122,7 +125,17 @@ Json calls_json(std::span<const CallPart> calls, bool streamed) {
   return list;
 }
 
-Json message_json(const ChoiceText& choice) {
+// The only call of an answer, or a part of it, in OpenAI's older form.
+Json legacy_call_json(const CallPart& call) {
+  Json json = Json::object();
+  if (!call.id.empty()) {
+    json["name"] = call.name;
+  }
+  json["arguments"] = call.arguments;
+  return json;
+}
+
+Json message_json(const CompletionHead& head, const ChoiceText& choice) {
   Json message = {{"role", "assistant"}, {"content", choice.text}};
   if (!choice.reasoning.empty()) {
     message["reasoning_content"] = choice.reasoning;
@@ -131,12 +144,16 @@ Json message_json(const ChoiceText& choice) {
     if (choice.text.empty()) {
       message["content"] = nullptr;
     }
-    message["tool_calls"] = calls_json(choice.calls, /*streamed=*/false);
+    if (head.legacy_calls) {
+      message["function_call"] = legacy_call_json(choice.calls.front());
+    } else {
+      message["tool_calls"] = calls_json(choice.calls, /*streamed=*/false);
+    }
   }
   return message;
 }
 
-Json delta_json(const ChoiceText& part) {
+Json delta_json(const CompletionHead& head, const ChoiceText& part) {
   Json delta = Json::object();
   if (part.first) {
     delta["role"] = "assistant";
@@ -147,7 +164,9 @@ Json delta_json(const ChoiceText& part) {
   if (!part.text.empty() || (part.first && !part.any())) {
     delta["content"] = part.text;
   }
-  if (!part.calls.empty()) {
+  if (!part.calls.empty() && head.legacy_calls) {
+    delta["function_call"] = legacy_call_json(part.calls.front());
+  } else if (!part.calls.empty()) {
     delta["tool_calls"] = calls_json(part.calls, /*streamed=*/true);
   }
   return delta;
@@ -171,12 +190,12 @@ std::string print_completion(const CompletionHead& head, std::span<const ChoiceT
   for (const ChoiceText& choice : choices) {
     Json item = {{"index", choice.index}};
     if (head.chat) {
-      item["message"] = message_json(choice);
+      item["message"] = message_json(head, choice);
     } else {
       item["text"] = choice.text;
     }
     item["logprobs"] = logprobs_json(head, choice);
-    item["finish_reason"] = reason_json(choice.finish_reason);
+    item["finish_reason"] = reason_json(head, choice.finish_reason);
     add_stop(choice, item);
     add_ids(head, choice, item);
     if (head.prompt_logprobs && !head.chat) {
@@ -198,12 +217,12 @@ std::string print_event(const CompletionHead& head, const ChoiceText& part,
                         const std::optional<Usage>& usage) {
   Json item = {{"index", part.index}};
   if (head.chat) {
-    item["delta"] = delta_json(part);
+    item["delta"] = delta_json(head, part);
   } else {
     item["text"] = part.text;
   }
   item["logprobs"] = part.tokens.empty() ? Json(nullptr) : logprobs_json(head, part);
-  item["finish_reason"] = reason_json(part.finish_reason);
+  item["finish_reason"] = reason_json(head, part.finish_reason);
   add_stop(part, item);
   add_ids(head, part, item);
   Json json = head_json(head, head.chat ? "chat.completion.chunk" : "text_completion");

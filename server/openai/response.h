@@ -26,6 +26,7 @@ struct CompletionHead {
   std::optional<int32_t> prompt_logprobs{};  // the same for the prompt, reported separately
   bool usage = false;         // chunks have the field; null in chunks that report no usage
   std::string fingerprint{};  // of the server's configuration (system_fingerprint)
+  bool legacy_calls = false;  // of a chat: an answer's call is its `function_call`
   bool token_ids = false;     // choices have their token ids, and those of the prompt
 };
 

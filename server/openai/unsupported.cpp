@@ -56,8 +56,6 @@ constexpr Field kFields[] = {
     {"audio", never},
     {"chat_template", never},
     {"documents", is_empty},
-    {"function_call", is_none},
-    {"functions", is_empty},
     {"guided_decoding_backend", is_default_backend},
     {"guided_whitespace_pattern", never},
     {"kv_transfer_params", is_empty},
@@ -77,7 +75,6 @@ constexpr Field kFields[] = {
     {"spaces_between_special_tokens", is_switch},  // only for tokenizers not supported here
     {"store", is_switch},
     {"structural_tag", is_empty},
-    {"suffix", is_empty},
     {"thinking_token_budget", never},
     {"use_beam_search", is_false},
     {"user", is_name},
@@ -86,10 +83,12 @@ constexpr Field kFields[] = {
 };
 
 // Fields of completions that chats do not have, and the reverse.
-constexpr Field kNotOfChats[] = {{"best_of", is_one}, {"echo", is_false}};
+constexpr Field kNotOfChats[] = {{"best_of", is_one}, {"echo", is_false}, {"suffix", is_empty}};
 constexpr Field kOnlyOfChats[] = {{"chat_template_kwargs", is_empty},
                                   {"continue_final_message", is_false},
                                   {"enable_thinking", never},
+                                  {"function_call", is_none},
+                                  {"functions", is_empty},
                                   {"include_reasoning", is_switch},
                                   {"parallel_tool_calls", is_switch},
                                   {"reasoning_effort", never},

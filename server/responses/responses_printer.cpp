@@ -336,4 +336,8 @@ std::string print_deleted_response(const std::string& id) {
   return print_json({{"id", id}, {"object", "response"}, {"deleted", true}});
 }
 
+std::string print_input_tokens(std::size_t tokens) {
+  return print_json({{"object", "response.input_tokens"}, {"input_tokens", tokens}});
+}
+
 }  // namespace tessera

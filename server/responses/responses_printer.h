@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -28,5 +29,8 @@ std::unique_ptr<AnswerPrinter> make_responses_printer(ResponseHead head);
 
 // Returns: {"id","object":"response","deleted":true}.
 std::string print_deleted_response(const std::string& id);
+
+// Returns: {"object":"response.input_tokens","input_tokens":tokens}.
+std::string print_input_tokens(std::size_t tokens);
 
 }  // namespace tessera

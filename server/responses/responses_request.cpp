@@ -184,11 +184,6 @@ void read_limits(BodyFields& fields, GenerateRequest& out) {
   if (fields.find("max_output_tokens") != nullptr) {
     fields.integer({"max_output_tokens", kAnswer}, out.max_tokens.emplace(0));
   }
-  int64_t seed = 0;
-  if (fields.find("seed") != nullptr) {
-    fields.integer({"seed"}, seed);
-    out.seed = static_cast<uint64_t>(seed);
-  }
   fields.texts("stop", out.stop);
   if (const std::optional<std::string> error = stop_error(out.stop, kStopLimits)) {
     fields.refuse("stop", *error);

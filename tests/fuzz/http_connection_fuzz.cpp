@@ -52,7 +52,7 @@ class FuzzHandler final : public HttpHandler {
   std::variant<HttpAdmission, HttpReply> admit(const HttpRequest& head) override {
     TESSERA_CHECK(head.body.empty(), "a head has no body");
     if (head.path.starts_with("/refused")) {
-      return refuse(401, "refused", {});
+      return refuse(401, "refused", {}, {});
     }
     HttpAdmission admission;
     admission.key_name = head.method;
@@ -66,7 +66,8 @@ class FuzzHandler final : public HttpHandler {
     reply.body = std::to_string(request.body.size());
     return reply;
   }
-  HttpReply refuse(int status, const std::string& reason, const HttpAdmission&) override {
+  HttpReply refuse(int status, const std::string& reason, std::string_view,
+                   const HttpAdmission&) override {
     HttpReply reply;
     reply.status = status;
     reply.body = reason;

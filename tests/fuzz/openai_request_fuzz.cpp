@@ -6,6 +6,7 @@
 #include "server/anthropic/messages_request.h"
 #include "server/openai/embeddings_request.h"
 #include "server/openai/error.h"
+#include "server/openai/infill_request.h"
 #include "server/openai/request.h"
 #include "server/responses/responses_request.h"
 #include "tests/fuzz/fuzz_target.h"
@@ -54,6 +55,9 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto messages = parse_messages_request(body);
   expect_a_clients_error(messages.status());
   if (messages.ok()) expect_within_limits(*messages);
+  const auto infill = parse_infill_request(body);
+  expect_a_clients_error(infill.status());
+  if (infill.ok()) expect_within_limits(*infill);
   const auto responses = parse_responses_request(body);
   expect_a_clients_error(responses.status());
   if (responses.ok()) expect_within_limits(responses->completion);

@@ -298,13 +298,14 @@ absl::StatusOr<std::vector<TextSegment>> FakeChatTemplate::render(
   return segments;
 }
 
-FakeService::FakeService(bool chats) {
+FakeService::FakeService(bool chats, std::vector<std::string> aliases,
+                         std::unique_ptr<Tokenizer> tokenizer) {
   auto made = std::make_unique<FakeEngine>();
   engine = made.get();
   service = std::make_unique<Service>(
       Service::Parts{.model_name = "fake",
-                     .aliases = {"alias"},
-                     .tokenizer = std::make_unique<FakeTokenizer>(),
+                     .aliases = std::move(aliases),
+                     .tokenizer = std::move(tokenizer),
                      .chat_template = chats ? std::make_unique<FakeChatTemplate>() : nullptr,
                      .chat_template_source = "{{ messages }}",
                      .chat_format = chat_format_of("<tool_call> </think>", "auto"),

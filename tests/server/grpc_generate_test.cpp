@@ -112,6 +112,17 @@ TEST_F(Grpc, ADeterministicRequestHasTheSameSeedEachTime) {
   EXPECT_EQ(engine_->request(0).sampling.seed, engine_->request(1).sampling.seed);
 }
 
+TEST_F(Grpc, ASeedOfMinusOneIsRandom) {
+  v1::GenerateRequest request = text_request("hi");
+  request.mutable_sampling()->set_seed(static_cast<uint64_t>(-1));
+  for (int i = 0; i < 2; ++i) {
+    ClientStream stream(*stub_, request);
+    engine_->finish(next_request(), FinishReason::stop);
+    EXPECT_TRUE(stream.finish().ok());
+  }
+  EXPECT_NE(engine_->request(0).sampling.seed, engine_->request(1).sampling.seed);
+}
+
 TEST_F(Grpc, StreamsSeveralSequencesByTheirIndex) {
   v1::GenerateRequest request = text_request("hi");
   request.set_n(2);

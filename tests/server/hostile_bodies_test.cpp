@@ -28,8 +28,8 @@ std::string same_pieces(const std::string& piece) {
   return repeated_pieces(kBody, [&](size_t) { return piece; });
 }
 
-std::string numbered_keys() {
-  return repeated_pieces(8U << 20U, [](size_t i) { return "\"" + std::to_string(i) + "\":{}"; });
+std::string numbered_keys(size_t bytes = 8U << 20U) {
+  return repeated_pieces(bytes, [](size_t i) { return "\"" + std::to_string(i) + "\":{}"; });
 }
 
 // The largest body that a server takes by default, in the shapes that take a parser longest.
@@ -52,6 +52,15 @@ TEST(ParseBody, RefusesHostileBodiesWithinASecondOfCpuTime) {
       {"lists", R"({"prompt":"a","x":[)" + same_pieces("[[[]]]") + "]}"},
       {"tools", R"({"messages":[],"input":"a","tools":[)" + same_pieces("{}") + "]}"},
       {"messages", R"({"messages":[)" + same_pieces(R"({"role":"user","content":""})") + "]}"},
+      {"results of functions",
+       R"({"x":1,"messages":[)" +
+           repeated_pieces(2'600'000,
+                           [](size_t) { return R"({"role":"function","content":""})"; }) +
+           "]}"},
+      {"keys beside functions", R"({"x":1,"functions":[],"y":{)" + numbered_keys(1'500'000) + "}}"},
+      {"keys of a call of a function",
+       R"({"x":1,"messages":[{"role":"assistant","function_call":{)" + numbered_keys(1'500'000) +
+           "}}]}"},
       {"items", R"({"input":[)" + same_pieces(R"({"role":"user","content":""})") + "]}"},
       {"a pattern",
        R"({"prompt":"a","guided_json":{"type":"string","pattern":")" + same_pieces("a") + R"("}})"},

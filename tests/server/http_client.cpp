@@ -194,6 +194,10 @@ std::vector<std::string> events_of(const std::string& body) {
   std::size_t at = 0;
   while (at < body.size()) {
     const std::size_t end = body.find("\n\n", at);
+    if (end != std::string::npos && body[at] == ':') {  // a comment
+      at = end + 2;
+      continue;
+    }
     if (end == std::string::npos || body.compare(at, 6, "data: ") != 0) {
       events.push_back("malformed: " + body.substr(at));
       break;

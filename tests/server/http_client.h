@@ -60,7 +60,7 @@ class HttpClient {
 std::string print_get(std::string_view path, std::string_view headers = {});
 std::string print_post(std::string_view path, std::string_view body, std::string_view headers = {});
 
-// Returns: the payloads of the "data: ..." lines of a stream.
+// Returns: the payloads of the "data: ..." lines of a stream. Comments are skipped.
 std::vector<std::string> events_of(const std::string& body);
 
 }  // namespace tessera

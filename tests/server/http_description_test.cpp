@@ -164,6 +164,36 @@ TEST_F(HttpDescription, AModelAnswersToEachOfItsNames) {
   }
 }
 
+TEST_F(HttpDescription, AnyNameReachesAModelWithTheAliasOfAStar) {
+  FakeService any(/*chats=*/true, {"alias", "*"});
+  any.engine->answer_with([](const EngineRequest&) { return "hi"; });
+  routes = std::make_unique<Routes>(RoutesOptions{});
+  routes->attach(*any.service);
+  auto started = HttpListener::start({.port = 0}, *routes, any.work);
+  ASSERT_TRUE(started.ok()) << started.status();
+  listener = *std::move(started);
+  HttpClient client(port());
+  const std::string chat = R"({"max_tokens":2,"messages":[{"role":"user","content":"a"}])";
+  for (const auto& [path, body] :
+       std::vector<std::pair<std::string, std::string>>{{"/v1/completions", R"({"prompt":"a")"},
+                                                        {"/v1/chat/completions", chat},
+                                                        {"/v1/messages", chat},
+                                                        {"/v1/responses", R"({"input":"a")"},
+                                                        {"/v1/embeddings", R"({"input":"a")"}}) {
+    const auto named = [&](const std::string& model) {
+      return client.post(path, body + R"(,"model":")" + model + R"("})");
+    };
+    EXPECT_EQ(json::parse(named("openai/gpt-4o:latest").body).at("model"), "openai/gpt-4o:latest");
+    const auto longer = named(std::string(257, 'x'));
+    EXPECT_EQ(longer.status, 404) << path << ": each event would repeat it";
+    EXPECT_LT(longer.body.size(), 600u);
+  }
+  EXPECT_EQ(client.post("/tokenize", R"({"prompt":"a","model":"x"})").status, 200);
+  EXPECT_EQ(json::parse(client.get("/v1/models/claude-sonnet-4-5").body).at("root"), "fake");
+  EXPECT_EQ(json::parse(client.get("/v1/models").body).at("data").size(), 2u) << "* is no name";
+  listener.reset();  // its connections use `any`
+}
+
 TEST_F(HttpDescription, TellsTheTemplateAndWhatItMakesOfAChat) {
   start();
   HttpClient client(port());

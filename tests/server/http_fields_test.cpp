@@ -61,6 +61,80 @@ TEST_F(HttpFields, SpecialTokensOfAPromptAreParsedUnlessToldOtherwise) {
             tokens(R"({"content":"<s>i","parse_special":false,"add_special":true})"));
 }
 
+// -1 asks for a random seed, in any spelling of the number. Other negative numbers are seeds.
+TEST_F(HttpFields, ASeedOfMinusOneIsRandomInEveryDialect) {
+  start_with_answers();
+  HttpClient client(port());
+  const std::string chat = R"("max_tokens":2,"messages":[{"role":"user","content":"a"}])";
+  RequestId next = 0;
+  for (const auto& [path, fields] :
+       std::vector<std::pair<std::string, std::string>>{{"/v1/completions", R"("prompt":"a")"},
+                                                        {"/v1/chat/completions", chat},
+                                                        {"/v1/messages", chat},
+                                                        {"/v1/responses", R"("input":"a")"}}) {
+    const auto seed_of = [&](const std::string& seed) {
+      const auto response = client.post(path, "{" + fields + R"(,"seed":)" + seed + "}");
+      EXPECT_EQ(response.status, 200) << response.body;
+      return fake.engine->request(next++).sampling.seed;
+    };
+    EXPECT_NE(seed_of("-1"), seed_of("-1")) << path;
+    EXPECT_NE(seed_of("-1.0"), static_cast<uint64_t>(-1)) << path;
+    EXPECT_NE(seed_of("null"), seed_of("-1")) << path;
+    EXPECT_EQ(seed_of("-2"), static_cast<uint64_t>(-2)) << path;
+    EXPECT_EQ(seed_of("0"), 0u) << path;
+    EXPECT_EQ(seed_of(R"(-1,"deterministic":true)"), seed_of(R"(-1,"deterministic":true)")) << path;
+  }
+}
+
+// Clients of Ollama and others send hints that no other server knows.
+TEST_F(HttpFields, UnknownOnesAreLeftOutWithAWarningIfTheServerIsLenient) {
+  fake.engine->answer_with([](const EngineRequest&) { return "hi"; });
+  start({}, {.lenient = true});
+  HttpClient client(port());
+  const std::string chat = R"("messages":[{"role":"user","content":"a"}],"max_tokens":2)";
+  for (const auto& [path, fields] :
+       std::vector<std::pair<std::string, std::string>>{{"/v1/completions", R"("prompt":"a")"},
+                                                        {"/v1/chat/completions", chat},
+                                                        {"/v1/messages", chat},
+                                                        {"/v1/responses", R"("input":"a")"},
+                                                        {"/v1/embeddings", R"("input":"a")"},
+                                                        {"/tokenize", R"("prompt":"a")"}}) {
+    const auto with = [&](const std::string& more) {
+      return client.post(path, "{" + fields + more);
+    };
+    const auto lenient = with(R"(,"num_ctx":8192,"options":{"num_ctx":1},"a\r\nb\"":1})");
+    EXPECT_EQ(lenient.status, 200) << path << lenient.body;
+    const std::string& warning = lenient.headers.at("warning");
+    EXPECT_THAT(warning, testing::StartsWith("299 - \"")) << path;
+    EXPECT_THAT(warning, HasSubstr("num_ctx is left out: it is not known to this server"));
+    EXPECT_THAT(warning, HasSubstr("options is left out")) << path;
+    EXPECT_THAT(warning, HasSubstr("a''b' is left out")) << path;
+    EXPECT_FALSE(with("}").headers.contains("warning")) << path;
+  }
+}
+
+TEST_F(HttpFields, ThatChangeAnAnswerAreRefusedByALenientServerToo) {
+  start({}, {.lenient = true});
+  HttpClient client(port());
+  for (const auto& [body, param] : std::vector<std::pair<std::string, std::string>>{
+           {R"({"messages":[{"role":"user","content":"a","images":["x"]}]})", "messages[0].images"},
+           {R"({"messages":[{"role":"user","content":"a"}],"temperature":"x"})", "temperature"},
+           {R"({"messages":[{"role":"user","content":"a"}],"audio":{}})", "audio"},
+           {R"({"messages":[{"role":"user","content":"a"}],"kv_cache":{"kv_pres":1}})",
+            "kv_cache"}}) {
+    const auto response = client.post("/v1/chat/completions", body);
+    EXPECT_EQ(response.status, 400) << body;
+    EXPECT_THAT(json::parse(response.body).at("error").at("param").get<std::string>(),
+                testing::StartsWith(param));
+  }
+  std::string many = R"({"prompt":"a")";
+  for (int i = 0; i < 1000; ++i) {
+    many += ",\"" + std::string(200, 'x') + std::to_string(i) + "\":1";
+  }
+  fake.engine->answer_with([](const EngineRequest&) { return "hi"; });
+  EXPECT_LT(client.post("/v1/completions", many + "}").headers.at("warning").size(), 1000u);
+}
+
 TEST_F(HttpFields, TruncatedPromptsKeepTheirLastTokensAndTheBos) {
   start();
   EXPECT_EQ(submitted(R"({"prompt":"abcd","truncate_prompt_tokens":3})"), (Ids{256, 'c', 'd'}));

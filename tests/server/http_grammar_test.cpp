@@ -20,13 +20,13 @@ class HttpGrammar : public HttpFixture {
     fake.engine->answer_with([](const EngineRequest& request) {
       return std::string(request.grammar != nullptr ? "bound" : "free");
     });
-    start();
+    start({.ping_interval = 30ms});
   }
 
   json post(const std::string& fields) {
     HttpClient client(port());
     last = client.post("/v1/completions", R"({"prompt":"a","max_tokens":9,)" + fields + "}");
-    return last.body.starts_with("data:") ? json() : json::parse(last.body);
+    return last.body.starts_with('{') ? json::parse(last.body) : json();
   }
 
   HttpClientResponse last;
@@ -59,6 +59,14 @@ TEST_F(HttpGrammar, AreStreamed) {
   EXPECT_EQ(last.status, 200);
   EXPECT_THAT(last.body, testing::EndsWith("data: [DONE]\n\n"));
   EXPECT_THAT(last.body, testing::HasSubstr("\"finish_reason\":\"stop\""));
+  EXPECT_THAT(last.body, testing::StartsWith(": ping\n\n")) << "while the grammar is compiled";
+}
+
+TEST_F(HttpGrammar, AreRefusedByAnEventAfterAPing) {
+  post(R"("guided_regex":"slow and bad","stream":true)");
+  EXPECT_EQ(last.status, 200);
+  EXPECT_THAT(last.body, testing::HasSubstr("guided_regex: is bad"));
+  EXPECT_THAT(last.body, testing::EndsWith("data: [DONE]\n\n"));
 }
 
 TEST_F(HttpGrammar, ThatDoNotCompileAreTheClientsErrorAlsoInAStream) {

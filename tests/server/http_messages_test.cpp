@@ -71,6 +71,21 @@ TEST_F(HttpMessages, StreamTheSameInEvents) {
   EXPECT_THAT(last.body, HasSubstr(R"("delta":{"stop_reason":"tool_use","stop_sequence":null})"));
 }
 
+TEST_F(HttpMessages, OfLongPromptsSendPingsAfterTheFirstEvent) {
+  start({.ping_interval = std::chrono::milliseconds(20)});
+  HttpClient client(port());
+  client.send(print_post("/v1/messages", "{" + std::string(kHello) + R"(,"stream":true})"));
+  ASSERT_TRUE(client.read_until(R"(data: {"type":"ping"})"));
+  fake.engine->emit(0, "x");
+  fake.engine->finish(0, FinishReason::stop);
+  last = client.read_response();
+  std::vector<std::string> types = events();
+  types.erase(std::unique(types.begin(), types.end()), types.end());
+  EXPECT_THAT(types,
+              ElementsAre("message_start", "ping", "content_block_start", "content_block_delta",
+                          "content_block_stop", "message_delta", "message_stop"));
+}
+
 TEST_F(HttpMessages, NameTheStopSequence) {
   answer("one two three");
   const json body = post(std::string(kHello) + R"(,"stop_sequences":["two"])");
@@ -160,6 +175,23 @@ TEST_F(HttpMessages, AreCounted) {
       << "<s> is one token";
 }
 
+// The count is that of the same body's answer, which a forced call or a schema begins.
+TEST_F(HttpMessages, AreCountedWithTheirTools) {
+  answer("x");
+  const std::string user = R"("messages":[{"role":"user","content":"hi"}])";
+  for (const std::string& fields : std::vector<std::string>{
+           user + kTool, user + kTool + R"(,"tool_choice":{"type":"none"})",
+           user + kTool + R"(,"tool_choice":{"type":"any"})",
+           user + kTool + R"(,"tool_choice":{"type":"tool","name":"f"})",
+           user + R"(,"output_config":{"format":{"type":"json_schema","schema":{}}})"}) {
+    const json usage = post(fields + R"(,"max_tokens":9)").at("usage");
+    const int tokens = usage.at("input_tokens").get<int>();
+    EXPECT_EQ(post(fields, "/count_tokens"), json({{"input_tokens", tokens}})) << fields;
+  }
+  post(user + kTool + R"(,"tool_choice":{"type":"tool","name":"g"})", "/count_tokens");
+  EXPECT_EQ(last.status, 400) << "as an answer";
+}
+
 TEST_F(HttpMessages, AreRefusedInAnthropicsShape) {
   start();
   for (const auto& [fields, place] : std::vector<std::pair<std::string, std::string>>{
@@ -184,6 +216,52 @@ TEST_F(HttpMessages, AreRefusedInAnthropicsShape) {
     EXPECT_EQ(body.at("error").at("type"), "invalid_request_error");
     EXPECT_THAT(body.at("error").at("message").get<std::string>(), HasSubstr(place));
   }
+}
+
+// Also where no endpoint answers: Anthropic's clients read the type of an error from its body.
+TEST_F(HttpMessages, AreRefusedInAnthropicsShapeBeforeTheirEndpointToo) {
+  start({.body_bytes = 1000}, {.api_keys = ApiKeys({"secret"})});
+  const std::string key = "x-api-key: secret\r\n";
+  const auto send = [&](std::string_view method, const std::string& path, std::string_view headers,
+                        std::string_view body = "{}") {
+    HttpClient client(port());
+    return method == "POST" ? client.post(path, body, headers)
+                            : client.request(method, path, headers);
+  };
+  const auto expect = [&](const HttpClientResponse& response, int status, const char* type) {
+    EXPECT_EQ(response.status, status) << response.body;
+    const json body = json::parse(response.body);
+    EXPECT_EQ(body.at("type"), "error");
+    EXPECT_EQ(body.at("error").at("type"), type);
+    return body.at("error").at("message").get<std::string>();
+  };
+  expect(send("POST", "/v1/messages", ""), 401, "authentication_error");
+  expect(send("POST", "/v1/messages/batches", ""), 401, "authentication_error");
+  expect(send("GET", "/v1/messages", key), 405, "invalid_request_error");
+  expect(send("DELETE", "/v1/messages/count_tokens", key), 405, "invalid_request_error");
+  EXPECT_THAT(expect(send("POST", "/v1/messages/batches?beta=true", key), 404, "not_found_error"),
+              HasSubstr("this server has /v1/messages and /v1/messages/count_tokens"));
+  expect(send("GET", "/v1/messages/batches/b1/results", key), 404, "not_found_error");
+  expect(send("POST", "/v1/messages", key, "{" + std::string(kHello) + R"(,"model":"x"})"), 404,
+         "not_found_error");
+  expect(send("POST", "/v1/messages", key + "Content-Encoding: gzip\r\n", "no gzip"), 400,
+         "invalid_request_error");
+  expect(send("POST", "/v1/messages", key, std::string(2000, ' ')), 413, "request_too_large");
+  expect(send("POST", "/v1/messages", key + "Content-Encoding: br\r\n"), 415,
+         "invalid_request_error");
+  EXPECT_THAT(send("GET", "/v1/messagesof", key).body, HasSubstr(R"("param":null)")) << "OpenAI's";
+}
+
+TEST_F(HttpMessages, AreRefusedInAnthropicsShapeWhileTheModelLoads) {
+  routes = std::make_unique<Routes>(RoutesOptions{});
+  auto started = HttpListener::start({.port = 0}, *routes, fake.work);
+  ASSERT_TRUE(started.ok()) << started.status();
+  listener = *std::move(started);
+  EXPECT_EQ(post(kHello).at("error").at("type"), "overloaded_error");
+  EXPECT_EQ(last.headers.at("retry-after"), "1");
+  HttpClient elsewhere(port());
+  const auto foreign = elsewhere.post("/v1/messages", "{}", "Origin: http://evil.example\r\n");
+  EXPECT_EQ(json::parse(foreign.body).at("error").at("type"), "permission_error");
 }
 
 }  // namespace

@@ -350,5 +350,57 @@ TEST(ResponseStore, TakesFromTheOwnerWithTheMost) {
   EXPECT_TRUE(store.erase("small", "s"));
 }
 
+TEST_F(HttpResponses, OfLongPromptsSendPingsAfterTheFirstEvents) {
+  start({.ping_interval = std::chrono::milliseconds(20)});
+  HttpClient client(port());
+  client.send(print_post("/v1/responses", R"({"input":"a","stream":true})"));
+  ASSERT_TRUE(client.read_until(": ping\n\n"));
+  fake.engine->emit(0, "x");
+  fake.engine->finish(0, FinishReason::stop);
+  last = client.read_response();
+  const std::size_t ping = last.body.find(": ping");
+  EXPECT_LT(last.body.find("response.in_progress"), ping);
+  EXPECT_GT(last.body.find("response.output_item.added"), ping);
+  EXPECT_EQ(events().back().at("type"), "response.completed");
+}
+
+// The count is that of the same body's answer, with everything before and around its input.
+TEST_F(HttpResponses, InputTokensAreCountedAsForAnAnswer) {
+  answer("Well.");
+  const std::string first = post(R"("input":"one")").at("id").get<std::string>();
+  const std::string tool = R"("tools":[{"type":"function","name":"f","parameters":{}}])";
+  for (const std::string& fields : std::vector<std::string>{
+           R"("input":"two")",
+           R"("input":[{"role":"user","content":"two"}],"instructions":"Be brief.")",
+           R"("input":"two","previous_response_id":")" + first + R"(","instructions":"Be brief.")",
+           R"("input":"two",)" + tool, R"("input":"two",)" + tool + R"(,"tool_choice":"required")",
+           R"("input":"two","text":{"format":{"type":"json_object"}},"truncation":"auto")"}) {
+    const json answered = post(fields);
+    ASSERT_EQ(last.status, 200) << last.body;
+    HttpClient client(port());
+    const auto counted = client.post("/v1/responses/input_tokens", "{" + fields + "}");
+    EXPECT_EQ(json::parse(counted.body),
+              json({{"object", "response.input_tokens"},
+                    {"input_tokens", answered.at("usage").at("input_tokens")}}))
+        << fields;
+  }
+}
+
+TEST_F(HttpResponses, InputTokensOfWhatIsNotThereAreRefused) {
+  answer("x");
+  HttpClient client(port());
+  const std::size_t before = fake.engine->requests();
+  for (const auto& [fields, param] : std::vector<std::pair<std::string, std::string>>{
+           {R"("input":"a","previous_response_id":"resp_x")", "previous_response_id"},
+           {R"("input":"a","unheard_of":1)", "unheard_of"},
+           {R"("input":"a","model":"other")", "model"},
+           {R"("instructions":"a")", "input"}}) {
+    const auto response = client.post("/v1/responses/input_tokens", "{" + fields + "}");
+    EXPECT_TRUE(response.status == 400 || response.status == 404) << response.status;
+    EXPECT_EQ(json::parse(response.body).at("error").at("param"), param);
+  }
+  EXPECT_EQ(fake.engine->requests(), before);
+}
+
 }  // namespace
 }  // namespace tessera

@@ -1,6 +1,7 @@
 // The table of routes: each line's method, key and need of the model.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <set>
 #include <string>
 
@@ -65,6 +66,47 @@ TEST_F(HttpRoutes, WaitForTheModelIfTheirEndpointTakesIt) {
   for (const Route& route : kRoutes) {
     EXPECT_NE(status(route.method, route), 503) << route.path;
   }
+}
+
+// Clients of OpenAI's dialect add "/chat/completions" to a base URL that may lack "/v1".
+TEST_F(HttpRoutes, OfOpenAIsDialectAreThereWithoutTheVersionToo) {
+  std::set<std::string_view> found;
+  for (const Route& route : kRoutes) {
+    for (const std::string_view stem :
+         {"completions", "chat", "embeddings", "models", "responses"}) {
+      if (!route.path.starts_with("/v1/") || !route.path.substr(4).starts_with(stem)) {
+        continue;
+      }
+      const std::string_view path = route.path.substr(3);
+      const auto twin = std::find_if(std::begin(kRoutes), std::end(kRoutes), [&](const Route& one) {
+        return one.path == path && one.method == route.method;
+      });
+      ASSERT_NE(twin, std::end(kRoutes)) << route.method << " " << path;
+      EXPECT_EQ(twin->endpoint, route.endpoint) << path;
+      EXPECT_EQ(twin->access, route.access) << path;
+      EXPECT_EQ(twin->work, route.work) << path;
+      found.insert(stem);
+    }
+  }
+  EXPECT_EQ(found.size(), 5u);
+}
+
+TEST_F(HttpRoutes, AnswerWithoutTheVersionAsWithIt) {
+  fake.engine->answer_with([](const EngineRequest&) { return "hi"; });
+  start();
+  HttpClient client(port());
+  const std::string chat = R"({"messages":[{"role":"user","content":"a"}]})";
+  for (const auto& [path, body] :
+       std::vector<std::pair<std::string, std::string>>{{"/completions", R"({"prompt":"a"})"},
+                                                        {"/chat/completions", chat},
+                                                        {"/embeddings", R"({"input":"a"})"},
+                                                        {"/responses", R"({"input":"a"})"}}) {
+    EXPECT_EQ(client.post(path, body).status, 200) << path;
+    EXPECT_EQ(client.post(path, R"({"unknown":1})").status, 400) << path;
+    EXPECT_EQ(client.get(path).status, 405) << path;
+  }
+  EXPECT_EQ(client.get("/models/alias").body, client.get("/v1/models/alias").body);
+  EXPECT_EQ(client.get("/models/other").status, 404);
 }
 
 }  // namespace

@@ -58,6 +58,61 @@ TEST_F(HttpStream, SendsTokensAsTheyComeAndEndsWithDone) {
   EXPECT_EQ(events[4], "[DONE]");
 }
 
+// Clients and proxies give up after 20 s without a byte.
+TEST_F(HttpStream, SendsPingsBeforeItsFirstTokenAndInPauses) {
+  start({.ping_interval = 30ms});
+  HttpClient client(port());
+  client.send(print_post("/v1/completions", R"({"prompt":"a","stream":true,"stop":"END"})"));
+  ASSERT_TRUE(client.read_until("\r\n\r\n"));
+  ASSERT_TRUE(client.read_until(": ping\n\n"));
+  fake.engine->emit(0, "xE");
+  ASSERT_TRUE(client.read_until("\"text\":\"x\""));
+  fake.engine->emit(0, "N");  // may be the stop string, so that nothing is printed
+  std::this_thread::sleep_for(150ms);
+  fake.engine->finish(0, FinishReason::stop);
+  const auto response = client.read_response();
+  EXPECT_EQ(response.status, 200);
+  EXPECT_EQ(response.headers.at("content-type"), "text/event-stream; charset=utf-8");
+  const auto events = events_of(response.body);
+  EXPECT_EQ(text_of(events), "xEN");
+  EXPECT_THAT(response.body, testing::StartsWith(": ping\n\n"));
+  EXPECT_THAT(response.body.substr(response.body.find("\"x\"")), HasSubstr("\n\n: ping\n\n"));
+}
+
+TEST_F(HttpStream, ReportsAFailureAfterAPingAsAnEventAndOneBeforeAsAStatus) {
+  start({.ping_interval = 50ms});
+  HttpClient client(port());
+  client.send(print_post("/v1/completions", kStream));
+  ASSERT_TRUE(client.read_until(": ping"));
+  fake.engine->finish(0, FinishReason::failed, absl::ResourceExhaustedError("waited too long"));
+  const auto events = events_of(client.read_response().body);
+  ASSERT_EQ(events.size(), 2u);
+  EXPECT_EQ(json::parse(events[0]).at("error").at("message"), "waited too long");
+  client.send(print_post("/v1/completions", kStream));
+  ASSERT_TRUE(fake.engine->wait_for_requests(2));
+  fake.engine->finish(1, FinishReason::failed, absl::ResourceExhaustedError("waited too long"));
+  EXPECT_EQ(client.read_response().status, 429);
+}
+
+TEST_F(HttpStream, AWholeAnswerHasNoPings) {
+  start({.ping_interval = 10ms});
+  HttpClient client(port());
+  client.send(print_post("/v1/completions", kWhole));
+  ASSERT_TRUE(fake.engine->wait_for_requests(1));
+  std::this_thread::sleep_for(100ms);
+  fake.engine->finish(0, FinishReason::stop);
+  EXPECT_EQ(json::parse(client.read_response().body).at("choices").at(0).at("text"), "");
+}
+
+TEST_F(HttpStream, AClientThatLeavesBetweenPingsIsNoticed) {
+  start({.ping_interval = 20ms});
+  HttpClient client(port());
+  client.send(print_post("/v1/completions", kStream));
+  ASSERT_TRUE(client.read_until(": ping"));
+  client.close();
+  EXPECT_TRUE(fake.engine->wait_for_cancel(0));
+}
+
 TEST_F(HttpStream, TellsTheUsageLastWhenAsked) {
   start_with_answer("Hello");
   HttpClient client(port());

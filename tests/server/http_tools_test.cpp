@@ -123,5 +123,101 @@ TEST_F(HttpTools, SeparatesThoughts) {
   EXPECT_THAT(last.body, HasSubstr(R"("delta":{"role":"assistant","reasoning_content":"H"})"));
 }
 
+constexpr const char* kFunctions =
+    R"("functions":[{"name":"f","description":"d","parameters":{"type":"object","properties":{}}}])";
+
+// OpenAI's older form, which some frameworks still send.
+TEST_F(HttpTools, AnswersFunctionsInTheirOwnForm) {
+  answer("<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": 1}}\n</tool_call>");
+  const json choice = post(kFunctions).at("choices").at(0);
+  EXPECT_EQ(choice.at("finish_reason"), "function_call");
+  EXPECT_EQ(choice.at("message"),
+            json({{"role", "assistant"},
+                  {"content", nullptr},
+                  {"function_call", {{"name", "f"}, {"arguments", "{\"a\": 1}"}}}}));
+  EXPECT_EQ(post(std::string(kFunctions) + R"(,"function_call":"none")")
+                .at("choices")
+                .at(0)
+                .at("finish_reason"),
+            "stop");
+  post(std::string(kFunctions) + R"(,"stream":true)");
+  std::string name;
+  std::string arguments;
+  std::string reason;
+  for (const std::string& event : events_of(last.body)) {
+    if (event != "[DONE]") {
+      const json part = json::parse(event).at("choices").at(0);
+      const json call = part.at("delta").value("function_call", json::object());
+      name += call.value("name", "");
+      arguments += call.value("arguments", "");
+      if (!part.at("finish_reason").is_null()) {
+        reason = part.at("finish_reason").get<std::string>();
+      }
+      EXPECT_FALSE(part.at("delta").contains("tool_calls"));
+    }
+  }
+  EXPECT_EQ(name, "f");
+  EXPECT_EQ(arguments, "{\"a\": 1}");
+  EXPECT_EQ(reason, "function_call");
+}
+
+TEST_F(HttpTools, AForcedFunctionIsAForcedCall) {
+  answer("x");
+  const auto prompt_of = [&](const std::string& fields) {
+    post(fields);
+    EXPECT_EQ(last.status, 200) << last.body;
+    return prompt(fake.engine->requests() - 1);
+  };
+  EXPECT_EQ(prompt_of(std::string(kFunctions) + R"(,"function_call":{"name":"f"})"),
+            prompt_of(std::string(kTools) +
+                      R"(,"tool_choice":{"type":"function","function":{"name":"f"}})"));
+  EXPECT_NE(fake.engine->request(0).grammar, nullptr);
+}
+
+TEST_F(HttpTools, HistoriesOfFunctionsAreHistoriesOfTools) {
+  answer("x");
+  HttpClient client(port());
+  const auto prompt_of = [&](const std::string& messages) {
+    const auto response = client.post(
+        "/v1/chat/completions", R"({"messages":[{"role":"user","content":"q"},)" + messages + "]}");
+    EXPECT_EQ(response.status, 200) << response.body;
+    return prompt(fake.engine->requests() - 1);
+  };
+  EXPECT_EQ(prompt_of(R"({"role":"assistant","content":null,"function_call":
+                            {"name":"f","arguments":"{\"a\":1}"}},
+                         {"role":"function","name":"f","content":"r"})"),
+            prompt_of(R"({"role":"assistant","tool_calls":[{"id":"call00001","type":"function",
+                            "function":{"name":"f","arguments":"{\"a\":1}"}}]},
+                         {"role":"tool","name":"f","tool_call_id":"call00001","content":"r"})"));
+  EXPECT_EQ(prompt_of(R"({"role":"assistant","content":null,"function_call":
+                            {"name":"f","arguments":"{}"}})"),
+            prompt_of(R"({"role":"assistant","content":null,"function_call":
+                            {"arguments":"{}","name":"f"}})"));
+  EXPECT_EQ(prompt_of(R"({"role":"assistant","content":"c","function_call":null})"),
+            prompt_of(R"({"role":"assistant","content":"c"})"));
+}
+
+TEST_F(HttpTools, WrongFunctionsAreRefusedByTheirNames) {
+  start();
+  for (const auto& [fields, param] : std::vector<std::pair<std::string, std::string>>{
+           {R"("functions":{})", "functions"},
+           {R"("functions":[{}])", "functions[0].name"},
+           {R"("functions":[{"name":"f","parameters":1}])", "functions[0].parameters"},
+           {std::string(kFunctions) + R"(,"function_call":"any")", "function_call"},
+           {std::string(kFunctions) + R"(,"function_call":{"name":"g"})", "function_call"},
+           {R"("function_call":{"name":"f"})", "function_call"},
+           {std::string(kFunctions) + "," + kTools, "functions"},
+           {std::string(kFunctions) + R"(,"tool_choice":"auto")", "functions"}}) {
+    const json error = post(fields).at("error");
+    EXPECT_EQ(last.status, 400) << fields;
+    EXPECT_EQ(error.at("param"), param) << error;
+  }
+  EXPECT_EQ(post(R"("functions":[],"function_call":"none","max_tokens":1,"echo":true)")
+                .at("error")
+                .at("param"),
+            "echo")
+      << "nothing is asked for";
+}
+
 }  // namespace
 }  // namespace tessera

@@ -1,4 +1,4 @@
-// /v1/completions and /v1/chat/completions.
+// /v1/completions, /v1/chat/completions and /infill.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -9,6 +9,8 @@
 #include "server/http/route_table.h"
 #include "server/openai/completion_printer.h"
 #include "server/openai/error.h"
+#include "server/openai/infill_printer.h"
+#include "server/openai/infill_request.h"
 #include "server/openai/request.h"
 #include "server/served_model.h"
 
@@ -40,7 +42,22 @@ absl::StatusOr<HttpResult> complete(const EndpointContext& context,
   return HttpResult(std::move(answer));
 }
 
+absl::StatusOr<HttpResult> fill_in(const EndpointContext& context) {
+  TESSERA_ASSIGN_OR_RETURN(CompletionRequest request, parse_infill_request(context.request.body));
+  TESSERA_RETURN_IF_ERROR(check_model(context.service, request.model));
+  TESSERA_RETURN_IF_ERROR(take_head(context, request.each));
+  auto printer = make_infill_printer(answered_name(context.service, request.model));
+  TESSERA_ASSIGN_OR_RETURN(
+      std::unique_ptr<HttpAnswer> answer,
+      answer_completion(context.service, std::move(request), std::move(printer), context.waker));
+  return HttpResult(std::move(answer));
+}
+
 }  // namespace
+
+HttpResult answer_infill(const EndpointContext& context) {
+  return result_of(fill_in(context));
+}
 
 HttpResult answer_completions(const EndpointContext& context) {
   return result_of(complete(context, parse_completion_request(context.request.body)));

@@ -3,10 +3,13 @@
 #include <fmt/format.h>
 
 #include <utility>
+#include <variant>
 
+#include "models/status_macros.h"
 #include "server/access_log.h"
 #include "server/http/replies.h"
 #include "server/http/request_times.h"
+#include "server/openai/request.h"
 #include "server/service.h"
 
 namespace tessera {
@@ -20,6 +23,17 @@ absl::Status take_head(const EndpointContext& context, GenerateRequest& request)
 
 void tell_warnings(const EndpointContext& context, std::span<const std::string> warnings) {
   context.record->warning = fmt::format("{}", fmt::join(warnings, "; "));
+}
+
+absl::StatusOr<std::vector<int32_t>> tokens_of(const Service& service,
+                                               const TokenizeRequest& request) {
+  GenerateRequest each;
+  each.prompt_options = request.options;
+  each.grammar = request.grammar;
+  if (std::holds_alternative<Conversation>(request.prompt)) {
+    TESSERA_RETURN_IF_ERROR(service.prepare_chat(request.tools, each).status());
+  }
+  return service.tokenize(request.prompt, each.prompt_options);
 }
 
 HttpResult result_of(absl::StatusOr<HttpResult> result) {

@@ -5,6 +5,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "server/http/handler.h"
@@ -16,6 +17,7 @@ class Service;
 struct Caller;
 struct GenerateRequest;
 struct RequestRecord;
+struct TokenizeRequest;
 
 // Input of an endpoint.
 struct EndpointContext {
@@ -36,6 +38,11 @@ absl::Status take_head(const EndpointContext& context, GenerateRequest& request)
 
 // Tells the client and the log which parts of the body were left out.
 void tell_warnings(const EndpointContext& context, std::span<const std::string> warnings);
+
+// Returns: the ids of the prompt that the same request would have for an answer.
+// Errors: as Service::prepare_chat and Service::tokenize.
+absl::StatusOr<std::vector<int32_t>> tokens_of(const Service& service,
+                                               const TokenizeRequest& request);
 
 // Returns: the result, or the reply of its error.
 HttpResult result_of(absl::StatusOr<HttpResult> result);

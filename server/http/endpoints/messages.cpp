@@ -14,13 +14,9 @@ namespace tessera {
 
 namespace {
 
-HttpResult printed(absl::StatusOr<HttpResult> result) {
-  if (result.ok()) {
-    return *std::move(result);
-  }
-  HttpReply reply = error_reply(result.status());
-  reply.body = print_messages_error(result.status());
-  return reply;
+HttpResult printed(const EndpointContext& context, absl::StatusOr<HttpResult> result) {
+  return result.ok() ? *std::move(result)
+                     : HttpResult(error_reply_at(context.request.path, result.status()));
 }
 
 absl::StatusOr<HttpResult> answer(const EndpointContext& context) {
@@ -40,8 +36,7 @@ absl::StatusOr<HttpResult> count(const EndpointContext& context) {
                            parse_count_tokens_request(context.request.body));
   tell_warnings(context, request.warnings);
   TESSERA_RETURN_IF_ERROR(check_model(context.service, request.model));
-  TESSERA_ASSIGN_OR_RETURN(const std::vector<int32_t> ids,
-                           context.service.tokenize(request.prompt, request.options));
+  TESSERA_ASSIGN_OR_RETURN(const std::vector<int32_t> ids, tokens_of(context.service, request));
   context.service.charge_text(*context.caller, ids.size());
   return HttpResult(json_reply(print_token_count(ids.size())));
 }
@@ -49,11 +44,11 @@ absl::StatusOr<HttpResult> count(const EndpointContext& context) {
 }  // namespace
 
 HttpResult answer_messages(const EndpointContext& context) {
-  return printed(answer(context));
+  return printed(context, answer(context));
 }
 
 HttpResult answer_count_tokens(const EndpointContext& context) {
-  return printed(count(context));
+  return printed(context, count(context));
 }
 
 }  // namespace tessera

@@ -19,8 +19,7 @@ absl::StatusOr<HttpResult> tokenize(const EndpointContext& context) {
                            parse_tokenize_request(context.request.body));
   const Service& service = context.service;
   TESSERA_RETURN_IF_ERROR(check_model(service, asked.model));
-  TESSERA_ASSIGN_OR_RETURN(const std::vector<int32_t> ids,
-                           service.tokenize(asked.prompt, asked.options));
+  TESSERA_ASSIGN_OR_RETURN(const std::vector<int32_t> ids, tokens_of(service, asked));
   service.charge_text(*context.caller, ids.size());
   const auto text_of = [&tokenizer = service.tokenizer()](int32_t id) {
     return tokenizer.token_bytes(id, /*keep_special=*/true);
