@@ -17,6 +17,7 @@
 #include "server/memory_guard.h"
 #include "server/metrics.h"
 #include "server/openai/error.h"
+#include "server/prompt_segments.h"
 #include "server/token_lists.h"
 #include "server/unique_id.h"
 
@@ -43,24 +44,6 @@ absl::Status check_room(const GenerateRequest& request, int64_t prompt_tokens, i
                   chat ? "messages have" : "prompt has", prompt_tokens, context,
                   request.max_tokens == 0 ? "" : ", at least one of them for the completion"),
       "context_length_exceeded");
-}
-
-// Returns: true if a template has begun the thought of the answer.
-bool ends_in_thought(const std::vector<TextSegment>& segments) {
-  if (segments.empty() || !segments.back().parse_special) {
-    return false;
-  }
-  std::string_view text = segments.back().text;
-  text = text.substr(0, text.find_last_not_of(" \t\r\n") + 1);
-  return text.ends_with("<think>");
-}
-
-std::size_t bytes_of(const std::vector<TextSegment>& segments) {
-  std::size_t bytes = 0;
-  for (const TextSegment& segment : segments) {
-    bytes += segment.text.size();
-  }
-  return bytes;
 }
 
 // A normalizer may shorten a text to this share before it becomes tokens.

@@ -169,8 +169,8 @@ void GenerateCall::compile(GenerateCallRequest parsed) {
       return call->finish_early(grammar.status());
     }
     waiting->generate.compiled_grammar = *std::move(grammar);
-    if (!call->shared_.pool.submit(call->caller_->turn_name(), call->request_room_.bytes(),
-                                   begin)) {
+    if (!call->shared_.work.pool.submit(call->caller_->turn_name(), call->request_room_.bytes(),
+                                        begin)) {
       call->finish_early(
           absl::UnavailableError("too many requests wait to be read: try again later"));
     }

@@ -45,7 +45,6 @@ class GenerateCall final
     UnreadMessages& unread;
     RequestWork work;
     std::size_t max_pending_tokens;
-    WorkPool& pool;
   };
 
   // Returns: the reactor of a new call, which waits for its request.

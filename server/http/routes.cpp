@@ -142,15 +142,6 @@ HttpHeaders cors_headers(const std::string& origin) {
   return headers;
 }
 
-// Returns: the reply of an error that a dialect prints.
-HttpReply refusal_at(std::string_view path, const absl::Status& status) {
-  HttpReply reply = error_reply(status);
-  if (path.starts_with("/v1/messages")) {
-    reply.body = print_messages_error(status);
-  }
-  return reply;
-}
-
 HttpReply preflight_reply(const HttpRequest& request) {
   const std::string_view wanted = request.header("access-control-request-headers");
   HttpReply reply;
@@ -254,7 +245,7 @@ std::optional<HttpReply> Routes::decide(const HttpRequest& head, HttpAdmission& 
   admission.pooled = route->work == Work::grows;
   if (admission.pooled && service_ != nullptr) {
     if (const absl::Status status = service_.load()->admit(*admission.caller); !status.ok()) {
-      return refusal_at(head.path, status);
+      return error_reply_at(head.path, status);
     }
   }
   return std::nullopt;

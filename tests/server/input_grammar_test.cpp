@@ -60,7 +60,9 @@ class InputGrammar : public testing::Test {
     use.tools.push_back({.name = "p"});
     use.tools.back().custom = true;
     use.tools.back().input_grammar = grammar.value_or("");
-    const auto spec = tool_grammar(use, kHermesFormat);
+    std::vector<std::string> left_out;
+    const auto spec = tool_grammar(use, kHermesFormat, left_out);
+    EXPECT_THAT(left_out, testing::IsEmpty());
     EXPECT_TRUE(spec.ok() && spec->has_value()) << spec.status();
     const bool forced = choice == ToolUse::Choice::required;
     return matches(

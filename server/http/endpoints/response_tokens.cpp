@@ -22,9 +22,10 @@ namespace {
 // long one.
 class InputTokens final : public HttpAnswer {
  public:
-  InputTokens(Service& service, ResponsesRequest request,
+  InputTokens(Service& service, std::shared_ptr<const Caller> caller, ResponsesRequest request,
               std::shared_ptr<const StoredResponse> previous, ByteBudget::Share share)
       : service_(service),
+        caller_(std::move(caller)),
         request_(std::move(request)),
         previous_(std::move(previous)),
         share_(std::move(share)) {}
@@ -59,10 +60,12 @@ class InputTokens final : public HttpAnswer {
     TESSERA_ASSIGN_OR_RETURN(
         const std::vector<int32_t> ids,
         service_.tokenize(completion.prompts.front(), completion.each.prompt_options));
+    service_.charge_text(*caller_, ids.size());
     return ids.size();
   }
 
   Service& service_;
+  const std::shared_ptr<const Caller> caller_;
   ResponsesRequest request_;
   const std::shared_ptr<const StoredResponse> previous_;  // null: none
   const ByteBudget::Share share_;
@@ -70,6 +73,7 @@ class InputTokens final : public HttpAnswer {
 
 absl::StatusOr<HttpResult> count_input(const EndpointContext& context) {
   TESSERA_ASSIGN_OR_RETURN(ResponsesRequest request, parse_responses_request(context.request.body));
+  tell_warnings(context, request.completion.warnings);
   TESSERA_RETURN_IF_ERROR(check_model(context.service, request.completion.model));
   std::shared_ptr<const StoredResponse> previous;
   if (!request.previous.empty()) {
@@ -83,8 +87,8 @@ absl::StatusOr<HttpResult> count_input(const EndpointContext& context) {
   TESSERA_ASSIGN_OR_RETURN(
       ByteBudget::Share share,
       take_bytes(context.service.budget(), 2 * (stored + context.request.body.size())));
-  return HttpResult(std::make_unique<InputTokens>(context.service, std::move(request),
-                                                  std::move(previous), std::move(share)));
+  return HttpResult(std::make_unique<InputTokens>(
+      context.service, context.caller, std::move(request), std::move(previous), std::move(share)));
 }
 
 }  // namespace
