@@ -33,6 +33,17 @@ bool is_probe(const RequestRecord& record) {
 
 }  // namespace
 
+void RequestRecord::add_warning(std::string_view text) {
+  constexpr std::size_t kMost = 2000;  // bytes of all
+  constexpr std::size_t kLongest = 1000;
+  std::string clean(text.substr(0, kLongest));
+  std::ranges::replace_if(
+      clean, [](char c) { return c < ' ' || c > '~' || c == '"' || c == '\\'; }, '\'');
+  if (warning.size() + clean.size() < kMost) {
+    warning += (warning.empty() ? "" : "; ") + clean;
+  }
+}
+
 void RequestRecord::set_caller(const Caller& caller) {
   key = caller.key;
   tenant = caller.tenant.name;
@@ -86,9 +97,6 @@ std::string access_line(const RequestRecord& record, std::string_view status, bo
   }
   if (!record.tenant.empty()) {
     line += fmt::format(" tenant={}", log_word(record.tenant));
-  }
-  if (!record.warning.empty()) {
-    line += fmt::format(" warning=\"{}\"", record.warning);
   }
   if (!record.warning.empty()) {
     line += fmt::format(" warning=\"{}\"", record.warning);

@@ -29,6 +29,9 @@ struct RequestRecord {
   std::atomic<int64_t> first_token_us = -1;  // from `received`; -1: there was none
 
   void set_caller(const Caller& caller);
+  // Adds to `warning`, cut to a size that fits into a header, other bytes than printable ASCII
+  // replaced.
+  void add_warning(std::string_view text);
   void note_submitted(std::chrono::steady_clock::time_point now);
   void note_first_token(std::chrono::steady_clock::time_point now);
 };

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "models/status_macros.h"
+#include "server/access_log.h"
 #include "server/chat/argument_types.h"
 #include "server/chat/json_text.h"
 #include "server/chat/tool_grammar.h"
@@ -88,6 +89,7 @@ absl::StatusOr<AnswerNotation> prepare_chat(const ChatFormat& format, const Toke
     }
   }
   for (const std::string& message : notation.left_out) {
+    if (request.record != nullptr) request.record->add_warning(message);
     spdlog::warn("an answer is bound less than its request says: {}",
                  json_string(std::string_view(message).substr(0, kShownBytes)));
   }

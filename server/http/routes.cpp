@@ -321,8 +321,7 @@ HttpResult Routes::dispatch(const HttpRequest& request, const HttpAdmission& adm
        .max_choices = options_.max_choices,
        .started = started_});
   if (lenient.has_value() && !lenient->warning().empty()) {
-    std::string& warning = admission.record->warning;
-    warning += (warning.empty() ? "" : "; ") + lenient->warning();
+    admission.record->add_warning(lenient->warning());
   }
   return result;
 }

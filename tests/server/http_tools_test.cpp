@@ -76,6 +76,15 @@ TEST_F(HttpTools, ForcesACallByAGrammarAndBeginsIt) {
   EXPECT_THAT(prompt(0), testing::EndsWith("[assistant]<tool_call>\n"));
 }
 
+TEST_F(HttpTools, TellTheClientThatASchemaBindsLessThanItSays) {
+  answer("x");
+  post(R"("tool_choice":"required","tools":[{"type":"function","function":{"name":"f",
+      "parameters":{"type":"object","properties":{"s":{"not":{"const":"x"}}}}}}])");
+  EXPECT_EQ(last.status, 200) << last.body;
+  EXPECT_THAT(last.headers.at("warning"),
+              HasSubstr("f.parameters: $.properties.s.not is not supported in grammars"));
+}
+
 TEST_F(HttpTools, StopsAfterOneCallWithoutParallelCalls) {
   answer("<tool_call>{\"name\":\"f\"}</tool_call><tool_call>{\"name\":\"f\"}</tool_call>");
   const json choice =

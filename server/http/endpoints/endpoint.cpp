@@ -1,7 +1,5 @@
 #include "server/http/endpoints/endpoint.h"
 
-#include <fmt/format.h>
-
 #include <utility>
 #include <variant>
 
@@ -22,7 +20,9 @@ absl::Status take_head(const EndpointContext& context, GenerateRequest& request)
 }
 
 void tell_warnings(const EndpointContext& context, std::span<const std::string> warnings) {
-  context.record->warning = fmt::format("{}", fmt::join(warnings, "; "));
+  for (const std::string& warning : warnings) {
+    context.record->add_warning(warning);
+  }
 }
 
 absl::StatusOr<std::vector<int32_t>> tokens_of(const Service& service,
