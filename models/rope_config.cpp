@@ -194,9 +194,10 @@ absl::Status read_rope(JsonFields& fields, const ConfigRules& rules, ModelConfig
 
 int32_t longest_context(const ModelConfig& config) {
   const RopeScaling& scaling = config.rope_scaling;
-  const int32_t before = scaling.kind == RopeScaling::Kind::yarn     ? scaling.original_context
-                         : scaling.kind == RopeScaling::Kind::linear ? config.context
-                                                                     : 0;
+  const int32_t before = scaling.kind == RopeScaling::Kind::yarn ? scaling.original_context
+                         : scaling.kind == RopeScaling::Kind::linear && config.local_rope_theta == 0
+                             ? config.context
+                             : 0;
   const auto stretched = static_cast<int64_t>(static_cast<double>(before) * scaling.factor);
   return std::max(config.context, static_cast<int32_t>(std::min(stretched, kMaxContext)));
 }

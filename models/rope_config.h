@@ -15,7 +15,7 @@ absl::Status read_rope(JsonFields& fields, const ConfigRules& rules, ModelConfig
 
 // Returns: the longest sequence that a model was made for: max_position_embeddings, or as many
 // tokens as its scaling stretches RoPE to. Checkpoints that are shipped for YaRN, and those with
-// linear scaling, have the context before it in that field.
+// linear scaling other than Gemma 3, have the context before it in that field.
 int32_t longest_context(const ModelConfig& config);
 
 }  // namespace tessera

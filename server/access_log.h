@@ -19,7 +19,7 @@ struct RequestRecord {
   std::string path;
   std::string key;  // names of key and tenant; empty without
   std::string tenant;
-  std::string warning;  // parts of the body that were left out; printable ASCII
+  std::string warning;  // parts of the body that were left out or bind less; printable ASCII
   std::chrono::steady_clock::time_point received = std::chrono::steady_clock::now();
   std::atomic<int64_t> prompt_tokens = 0;
   std::atomic<int64_t> cached_tokens = 0;

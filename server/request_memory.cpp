@@ -10,11 +10,11 @@ namespace {
 // gRPC's part of --request-memory: one of so many.
 constexpr std::size_t kGrpcShare = 4;
 
-// The part of grammars.
-constexpr std::size_t kGrammarShare = 8;
-
 // The part of open calls in it: one of so many.
 constexpr std::size_t kCallShare = 4;
+
+// The part of grammars: one of so many.
+constexpr std::size_t kGrammarShare = 8;
 
 // Memory of a body that is parsed and answered, at most, for each of its bytes. Measured: a list of
 // one-digit numbers, as ids of a prompt and of stop_token_ids, and texts for /tokenize and

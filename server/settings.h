@@ -55,7 +55,7 @@ struct Settings {
   int64_t max_memory = 0;                           // see MemoryGuard; 0: by the control group
 
   // Both front ends share these. Answers are counted before they are computed.
-  std::size_t request_memory = 1U << 30U;  // bodies that are read, answers that wait, messages
+  std::size_t request_memory = 1U << 30U;  // bodies, waiting answers, messages, grammars
   std::size_t max_answer = 256U << 20U;    // of one request
   WorkPool::Options work;
 

@@ -51,8 +51,13 @@ absl::StatusOr<Json> arguments_schema(const Tool& tool, std::vector<std::string>
 // The grammar of a custom tool's input is written for a text in JSON.
 absl::StatusOr<Json> arguments_content(const Tool& tool, const CallLayout& layout,
                                        std::vector<std::string>& left_out) {
-  if (!tool.input_grammar.empty() && layout.style == "json") {
-    return Json{{"type", "grammar"}, {"grammar", tool.input_grammar}};
+  if (!tool.input_grammar.empty()) {
+    if (layout.style == "json") {
+      return Json{{"type", "grammar"}, {"grammar", tool.input_grammar}};
+    }
+    left_out.push_back(fmt::format(
+        "tools: {}: its grammar binds no input, because this notation does not write JSON",
+        tool.name));
   }
   TESSERA_ASSIGN_OR_RETURN(Json schema, arguments_schema(tool, left_out));
   return Json{{"type", "json_schema"},
@@ -138,7 +143,8 @@ absl::StatusOr<std::optional<GrammarSpec>> tool_grammar(const ToolUse& use,
   } else {
     if (use.choice == ToolUse::Choice::automatic && strict) {
       left_out.push_back(
-          fmt::format("tools: strict binds calls only where tool_choice requires one: "
+          fmt::format("tools: strict and grammars of custom tools bind calls only where "
+                      "tool_choice requires one: "
                       "calls in the notation {} begin with a special token",
                       format.name));
     }

@@ -92,9 +92,10 @@ GenerateCall* GenerateCall::begin(const Shared& shared, const CallLimits& limits
 }
 
 GenerateCall* GenerateCall::refuse(const Shared& shared, grpc::ServerContextBase& context,
-                                   const absl::Status& status, OpenCalls::Place place) {
+                                   std::shared_ptr<const Caller> caller, const absl::Status& status,
+                                   OpenCalls::Place place) {
   const std::shared_ptr<GenerateCall> call =
-      make(shared, context, std::make_shared<const Caller>(), std::move(place));
+      make(shared, context, std::move(caller), std::move(place));
   call->finish_early(status);
   return call.get();
 }
@@ -171,8 +172,7 @@ void GenerateCall::compile(GenerateCallRequest parsed) {
     waiting->generate.compiled_grammar = *std::move(grammar);
     if (!call->shared_.work.pool.submit(call->caller_->turn_name(), call->request_room_.bytes(),
                                         begin)) {
-      call->finish_early(
-          absl::UnavailableError("too many requests wait to be read: try again later"));
+      call->finish_early(absl::UnavailableError(kReadersBusy));
     }
   });
 }

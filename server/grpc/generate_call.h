@@ -20,7 +20,6 @@
 #include "server/request_work.h"
 #include "server/service.h"
 #include "server/stream_room.h"
-#include "server/work_pool.h"
 #include "tessera/v1/inference.pb.h"
 
 namespace tessera {
@@ -53,8 +52,10 @@ class GenerateCall final
                              OpenCalls::Place place);
 
   // Returns: the reactor of a call that finishes at once, with `status`.
+  // caller: an empty one if the key is refused
   static GenerateCall* refuse(const Shared& shared, grpc::ServerContextBase& context,
-                              const absl::Status& status, OpenCalls::Place place);
+                              std::shared_ptr<const Caller> caller, const absl::Status& status,
+                              OpenCalls::Place place);
 
   GenerateCall(const Shared& shared, grpc::ServerContextBase& context);
   ~GenerateCall() override;

@@ -166,12 +166,17 @@ void InferenceService::reply_later(const Caller& caller, Call& call, Work work) 
 
 grpc::ServerBidiReactor<v1::GenerateRequest, v1::GenerateResponse>* InferenceService::generate(
     grpc::CallbackServerContext& context) {
-  absl::StatusOr<Admitted> admitted = admit(context, Right::compute);
-  return admitted.ok()
-             ? GenerateCall::begin(generate_shared_, limits_, context, std::move(admitted->caller),
-                                   std::move(admitted->place))
-             : GenerateCall::refuse(generate_shared_, context, admitted.status(),
-                                    place_of_refused(context));
+  absl::StatusOr<Admitted> admitted = admit(context, Right::use);
+  if (!admitted.ok()) {
+    return GenerateCall::refuse(generate_shared_, context, std::make_shared<const Caller>(),
+                                admitted.status(), place_of_refused(context));
+  }
+  if (const absl::Status rate = service_.admit(*admitted->caller); !rate.ok()) {
+    return GenerateCall::refuse(generate_shared_, context, std::move(admitted->caller), rate,
+                                std::move(admitted->place));
+  }
+  return GenerateCall::begin(generate_shared_, limits_, context, std::move(admitted->caller),
+                             std::move(admitted->place));
 }
 
 grpc::ServerBidiReactor<v1::EmbedRequest, v1::EmbedResponse>* InferenceService::embed(

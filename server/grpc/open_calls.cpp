@@ -27,6 +27,7 @@ OpenCalls::Place& OpenCalls::Place::operator=(Place&& other) noexcept {
 
 void OpenCalls::Place::keep() {
   TESSERA_CHECK(calls_ != nullptr, "a call without a place is kept");
+  if (!has_caller_) return;  // so one more always gets a place
   const std::lock_guard lock(calls_->mutex_);
   Group& group = calls_->group(has_caller_);
   if (forget(group, number_)) {

@@ -31,7 +31,7 @@ class OpenCalls {
     Place& operator=(Place&& other) noexcept;
     ~Place() { release(); }
 
-    // The call makes way for no other from now on.
+    // The call makes way for no other from now on, if it has a caller.
     void keep();
     // Requires: the call's context is valid still.
     void release();

@@ -202,6 +202,12 @@ class CompletionAnswer final : public HttpAnswer {
       for (const Prompt& prompt : request.prompts) {
         bytes += bytes_of(prompt);
       }
+      if (const auto& infill = request.each.prompt_options.infill) {
+        bytes += infill->suffix.size() + infill->begin.size();
+        for (const InfillFile& file : infill->files) {
+          bytes += file.name.size() + file.text.size();
+        }
+      }
     }
 
     void set(absl::StatusOr<GrammarStore::Grammar> result) {

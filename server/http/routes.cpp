@@ -9,7 +9,6 @@
 
 #include "kernels/check.h"
 #include "server/access_log.h"
-#include "server/anthropic/messages_printer.h"
 #include "server/http/origin_check.h"
 #include "server/http/replies.h"
 #include "server/http/route_table.h"
@@ -96,6 +95,13 @@ HttpReply nowhere_reply(std::string_view path) {
 }
 
 // Adds headers to an answer, and logs its end.
+// Adds the header that names the parts of a body which were left out.
+void add_warning(const RequestRecord& record, HttpHeaders& headers) {
+  if (!record.warning.empty()) {
+    headers.emplace_back("Warning", fmt::format("299 - \"{}\"", record.warning));
+  }
+}
+
 class LoggedAnswer final : public HttpAnswer {
  public:
   LoggedAnswer(std::unique_ptr<HttpAnswer> answer, HttpHeaders headers,
@@ -111,6 +117,7 @@ class LoggedAnswer final : public HttpAnswer {
       status_ = reply->status;
       complete_ = !reply->streamed;
       reply->headers.insert(reply->headers.end(), headers_.begin(), headers_.end());
+      add_warning(*record_, reply->headers);  // the start may have left out more
     }
     return reply;
   }
@@ -264,8 +271,8 @@ std::variant<HttpAdmission, HttpReply> Routes::admit(const HttpRequest& head) {
   return admission;
 }
 
-// Returns: headers of every answer: the request's id and trace context, the parts of its body that
-// were left out, and those that allow pages of the CORS origin to read it.
+// Returns: headers of every answer: the request's id and trace context, and those that allow pages
+// of the CORS origin to read it.
 HttpHeaders Routes::headers_of(const RequestRecord& record) const {
   HttpHeaders headers;
   if (!options_.cors_origin.empty()) {
@@ -275,9 +282,6 @@ HttpHeaders Routes::headers_of(const RequestRecord& record) const {
   if (!record.trace.empty()) {
     headers.emplace_back("traceparent", record.trace);
   }
-  if (!record.warning.empty()) {
-    headers.emplace_back("Warning", fmt::format("299 - \"{}\"", record.warning));
-  }
   return headers;
 }
 
@@ -286,6 +290,7 @@ HttpReply Routes::logged(HttpReply reply, const RequestRecord& record) const {
   log_access(record, fmt::format("{}", reply.status), true);
   const HttpHeaders headers = headers_of(record);
   reply.headers.insert(reply.headers.end(), headers.begin(), headers.end());
+  add_warning(record, reply.headers);
   return reply;
 }
 

@@ -311,6 +311,7 @@ absl::StatusOr<TokenizeRequest> parse_tokenize(const json& object, std::string_v
   refuse_unsupported(fields, chat);
   fields.refuse_unknown();
   TESSERA_RETURN_IF_ERROR(fields.status());
+  request.warnings = fields.warnings();
   return request;
 }
 

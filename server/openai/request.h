@@ -55,7 +55,8 @@ struct DetokenizeRequest {
 };
 
 // Parse and check a body. A field that is unknown, or that asks for a missing feature, is refused.
-// Only values that ask for nothing are ignored (see unsupported.h).
+// Only values that ask for nothing are ignored (see unsupported.h). Tools that this server cannot
+// run are left out with a warning.
 // Errors: InvalidArgument with the field's name (error.h).
 absl::StatusOr<CompletionRequest> parse_completion_request(std::string_view body);
 absl::StatusOr<CompletionRequest> parse_chat_request(std::string_view body);

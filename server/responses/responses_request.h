@@ -21,7 +21,8 @@ struct ResponsesRequest {
 };
 
 // Parses and checks a body of /v1/responses. The sampling options of the other dialects are taken
-// too. A field, tool or item that is unknown is refused.
+// too. An unknown field is refused. Tools and items that OpenAI alone serves are left out with a
+// warning.
 // Errors: InvalidArgument with the field's name (server/openai/error.h).
 absl::StatusOr<ResponsesRequest> parse_responses_request(std::string_view body);
 

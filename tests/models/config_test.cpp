@@ -155,6 +155,9 @@ TEST(ModelConfig, IsStretchedByYarnAndByLinearScaling) {
   EXPECT_EQ(longest(), 102400) << "without the original context";
   config["rope_scaling"] = {{"type", "linear"}, {"factor", 4}};
   EXPECT_EQ(longest(), 163840);
+  config["architectures"] = {"Gemma3ForCausalLM"};
+  EXPECT_EQ(longest(), 40960) << "Gemma 3 counts its scaling in the field";
+  config["architectures"] = {"LlamaForCausalLM"};
   config["rope_scaling"] = {{"type", "dynamic"}, {"factor", 4}};
   EXPECT_EQ(longest(), 40960);
   config["rope_scaling"] = llama3_scaling("rope_type");

@@ -13,6 +13,8 @@ namespace {
 
 absl::StatusOr<HttpResult> apply(const EndpointContext& context) {
   TESSERA_ASSIGN_OR_RETURN(CompletionRequest request, parse_chat_request(context.request.body));
+  tell_warnings(context, request.warnings);
+  request.each.record = context.record;
   TESSERA_RETURN_IF_ERROR(check_model(context.service, request.model));
   TESSERA_RETURN_IF_ERROR(context.service.prepare_chat(request.tools, request.each).status());
   TESSERA_ASSIGN_OR_RETURN(

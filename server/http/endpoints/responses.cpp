@@ -108,6 +108,9 @@ class ContinuedAnswer final : public HttpAnswer {
     return answer_->start();
   }
   std::size_t more_bytes() const override { return answer_->more_bytes(); }
+  void ping() override {
+    if (answer_ != nullptr) answer_->ping();
+  }
   bool more(std::string& piece) override { return answer_->more(piece); }
 
  private:

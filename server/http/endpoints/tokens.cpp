@@ -17,6 +17,7 @@ namespace {
 absl::StatusOr<HttpResult> tokenize(const EndpointContext& context) {
   TESSERA_ASSIGN_OR_RETURN(const TokenizeRequest asked,
                            parse_tokenize_request(context.request.body));
+  tell_warnings(context, asked.warnings);
   const Service& service = context.service;
   TESSERA_RETURN_IF_ERROR(check_model(service, asked.model));
   TESSERA_ASSIGN_OR_RETURN(const std::vector<int32_t> ids, tokens_of(service, asked));
