@@ -177,7 +177,8 @@ TEST_F(HttpTools, AForcedFunctionIsAForcedCall) {
     EXPECT_EQ(last.status, 200) << last.body;
     return prompt(fake.engine->requests() - 1);
   };
-  EXPECT_EQ(prompt_of(std::string(kFunctions) + R"(,"function_call":{"name":"f"})"),
+  EXPECT_EQ(prompt_of(R"("functions":[{"name":"f","parameters":{"type":"object"}}],
+                          "function_call":{"name":"f"})"),
             prompt_of(std::string(kTools) +
                       R"(,"tool_choice":{"type":"function","function":{"name":"f"}})"));
   EXPECT_NE(fake.engine->request(0).grammar, nullptr);
