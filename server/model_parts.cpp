@@ -261,6 +261,7 @@ absl::StatusOr<std::unique_ptr<Engine>> load_engine(const Settings& settings,
                cuda.probe != nullptr ? cuda.probe->device : backend.isa, pool.threads());
   TESSERA_RETURN_IF_ERROR(log_quantized(settings));
   if (settings.device == Device::cpu) {
+    TESSERA_RETURN_IF_ERROR(check_divides(config, settings.tensor_parallel));
     TESSERA_RETURN_IF_ERROR(check_weight_memory(settings, config, backend));
     TESSERA_RETURN_IF_ERROR(
         check_cache_memory(options, shard_config(config, settings.tensor_parallel), backend));
