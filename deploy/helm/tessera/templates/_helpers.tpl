@@ -70,7 +70,7 @@ of the pod's limit, so the limit is ten ninths of them.
 {{- $connections := mul (index $of "http-max-connections" | default 4096 | int64) $connection -}}
 {{- $stored := hasKey $of "response-store" | ternary (index $of "response-store") "64MiB" -}}{{/* 0: none */}}
 {{- $requests := add (include "tessera.bytes" (index $of "request-memory" | default "1GiB")) $parsing $connections (include "tessera.bytes" $stored) -}}
-{{- $rank := add (include "tessera.bytes" .Values.memory.perRank) (div (mul $kv 5) 4) -}}{{/* with swapped-out sequences */}}
+{{- $rank := add (include "tessera.bytes" .Values.memory.perRank) $kv -}}
 {{- div (mul (add $requests (mul .Values.ranks.perPod $rank)) 10) 9 -}}
 {{- end -}}
 {{- end -}}
