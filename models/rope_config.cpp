@@ -35,11 +35,6 @@ absl::StatusOr<RopeScaling::Kind> rope_kind(JsonFields& fields) {
                                             "\"longrope\""));
 }
 
-// YaRN's growth of cosines and sines by the factor of the context.
-float yarn_growth(float factor, float scale) {
-  return factor <= 1 ? 1 : 0.1f * scale * std::log(factor) + 1;
-}
-
 void read_llama3(JsonFields& fields, RopeScaling& scaling) {
   scaling.factor = fields.number("factor", 1, kMaxRopeFactor);
   scaling.low_freq_factor = fields.number("low_freq_factor", 1e-3, 1e6);
@@ -190,6 +185,10 @@ absl::Status read_rope(JsonFields& fields, const ConfigRules& rules, ModelConfig
   }
   JsonFields rope(*object, absl::StrCat(fields.path(), ": ", key));
   return read_object(rope, rules, original, config);
+}
+
+float yarn_growth(float factor, float scale) {
+  return factor <= 1 ? 1 : 0.1f * scale * std::log(factor) + 1;
 }
 
 int32_t longest_context(const ModelConfig& config) {

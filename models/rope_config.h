@@ -13,6 +13,9 @@ namespace tessera {
 // Errors: InvalidArgument, Unimplemented for a kind of scaling that is not supported.
 absl::Status read_rope(JsonFields& fields, const ConfigRules& rules, ModelConfig& config);
 
+// Returns: YaRN's growth of cosines and sines by the factor of the context.
+float yarn_growth(float factor, float scale);
+
 // Returns: the longest sequence that a model was made for: max_position_embeddings, or as many
 // tokens as its scaling stretches RoPE to. Checkpoints that are shipped for YaRN, and those with
 // linear scaling other than Gemma 3, have the context before it in that field.

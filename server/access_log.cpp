@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "server/header_text.h"
 #include "server/log.h"
 #include "server/log_text.h"
 #include "server/request_limits.h"
@@ -36,9 +37,7 @@ bool is_probe(const RequestRecord& record) {
 void RequestRecord::add_warning(std::string_view text) {
   constexpr std::size_t kMost = 2000;  // bytes of all
   constexpr std::size_t kLongest = 1000;
-  std::string clean(text.substr(0, kLongest));
-  std::ranges::replace_if(
-      clean, [](char c) { return c < ' ' || c > '~' || c == '"' || c == '\\'; }, '\'');
+  const std::string clean = header_text(text.substr(0, kLongest));
   if (warning.size() + clean.size() < kMost) {
     warning += (warning.empty() ? "" : "; ") + clean;
   }

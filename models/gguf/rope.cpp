@@ -1,6 +1,5 @@
 #include "models/gguf/rope.h"
 
-#include <cmath>
 #include <string>
 #include <utility>
 #include <vector>
@@ -8,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "models/config_limits.h"
 #include "models/gguf/tensor_names.h"
+#include "models/rope_config.h"
 #include "models/status_macros.h"
 
 namespace tessera {
@@ -123,16 +123,14 @@ class RopeReader {
     scaling_.beta_slow = fields_.number_or(key("scaling.yarn_beta_slow").c_str(), 1, 1e-3, 1e6);
     const float divisor =
         fields_.number_or(key("scaling.yarn_log_multiplier").c_str(), 0, 0, kMaxRopeFactor);
-    const float growth = yarn_growth(1) / (divisor > 0 ? yarn_growth(divisor) : 1);
+    const float growth =
+        yarn_growth(scaling_.factor, 1) / (divisor > 0 ? yarn_growth(scaling_.factor, divisor) : 1);
     scaling_.attention_factor =
         fields_.number_or(key("scaling.yarn_attn_factor").c_str(), growth, 0, kMaxRopeFactor);
     const std::string share = key("scaling.yarn_ext_factor");
     const bool whole = fields_.number_or(share.c_str(), 1, -1e6, 1e6) == 1;
     TESSERA_RETURN_IF_ERROR(fields_.status());
     return whole ? absl::OkStatus() : unsupported(share);
-  }
-  float yarn_growth(float scale) const {
-    return scaling_.factor <= 1 ? 1 : 0.1f * scale * std::log(scaling_.factor) + 1;
   }
 
   absl::Status read_longrope() {

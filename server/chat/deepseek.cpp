@@ -41,13 +41,8 @@ class DeepseekParser final : public JsonToolParser {
                                         : Place::text;  // a call follows the begin of the list
         return !marker.empty();
       }
-      case Place::json: {
-        const JsonCall::State state = read_call(kHermesBegin, out);
-        place_ = state == JsonCall::State::open    ? Place::json
-                 : state == JsonCall::State::ended ? Place::end
-                                                   : Place::text;
-        return state != JsonCall::State::open;
-      }
+      case Place::json:
+        return read_call(kHermesBegin, place_, Place::end, Place::text, out);
       case Place::name:
         return read_name(end, out);
       case Place::arguments:

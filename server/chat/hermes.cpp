@@ -25,13 +25,8 @@ class HermesParser final : public JsonToolParser {
         }
         place_ = Place::call;
         return true;
-      case Place::call: {
-        const JsonCall::State state = read_call(kBegin, out);
-        place_ = state == JsonCall::State::open    ? Place::call
-                 : state == JsonCall::State::ended ? Place::end
-                                                   : Place::text;
-        return state != JsonCall::State::open;
-      }
+      case Place::call:
+        return read_call(kBegin, place_, Place::end, Place::text, out);
       case Place::end:
         break;
     }

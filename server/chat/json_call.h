@@ -68,6 +68,17 @@ class JsonToolParser : public ToolParser {
   // Returns: open if more text is needed.
   JsonCall::State read_call(std::string_view marker, AnswerPart& out);
 
+  // The same, and moves `place` to `ended` behind a call, and to `broken` behind content.
+  // Returns: false if more text is needed.
+  template <class Place>
+  bool read_call(std::string_view marker, Place& place, Place ended, Place broken,
+                 AnswerPart& out) {
+    const JsonCall::State state = read_call(marker, out);
+    if (state == JsonCall::State::open) return false;
+    place = state == JsonCall::State::ended ? ended : broken;
+    return true;
+  }
+
   // Reads held text into the arguments of a call that begin_call() has begun.
   // Returns: true if they have ended, and with them the call.
   bool read_arguments(AnswerPart& out);

@@ -43,13 +43,8 @@ class QwenXmlParser final : public JsonToolParser {
         return read_text(end, out);
       case Place::call:
         return read_begin(end, out);
-      case Place::json: {
-        const JsonCall::State state = read_call(kBegin, out);
-        place_ = state == JsonCall::State::open    ? Place::json
-                 : state == JsonCall::State::ended ? Place::end
-                                                   : Place::text;
-        return state != JsonCall::State::open;
-      }
+      case Place::json:
+        return read_call(kBegin, place_, Place::end, Place::text, out);
       case Place::name:
         return read_name(end, out);
       case Place::inside:

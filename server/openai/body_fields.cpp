@@ -6,6 +6,7 @@
 #include <cmath>
 #include <utility>
 
+#include "server/header_text.h"
 #include "server/openai/lenient_fields.h"
 #include "server/openai/recorded_fields.h"
 
@@ -343,10 +344,8 @@ void BodyFields::refuse(std::string_view name, std::string_view message, std::st
 void BodyFields::warn(std::string_view name, std::string_view message) {
   constexpr std::size_t kMax = 200;  // bytes of one
   if (warnings_.size() < kMaxWarnings) {
-    std::string text = fmt::format("{}{} {}", prefix_, name, message).substr(0, kMax);
-    std::ranges::replace_if(
-        text, [](char c) { return c < ' ' || c > '~' || c == '"' || c == '\\'; }, '\'');
-    warnings_.push_back(std::move(text));
+    warnings_.push_back(
+        header_text(fmt::format("{}{} {}", prefix_, name, message).substr(0, kMax)));
   }
 }
 

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <utility>
 
 namespace tessera {
@@ -27,12 +26,9 @@ bool LenientFields::leave_out(std::string_view name) {
     return false;
   }
   if (lenient->named_++ < kMaxNamed) {
-    std::string shown(name.substr(0, kMaxNameBytes));
-    std::ranges::replace_if(
-        shown, [](char c) { return c < ' ' || c > '~' || c == '"' || c == '\\'; }, '\'');
     std::string& warning = lenient->warning_;
     warning += fmt::format("{}{} is left out: it is not known to this server",
-                           warning.empty() ? "" : "; ", shown);
+                           warning.empty() ? "" : "; ", name.substr(0, kMaxNameBytes));
   }
   return true;
 }

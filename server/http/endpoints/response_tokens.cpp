@@ -5,6 +5,7 @@
 
 #include "models/status_macros.h"
 #include "server/caller.h"
+#include "server/http/endpoints/stored_responses.h"
 #include "server/http/replies.h"
 #include "server/http/route_table.h"
 #include "server/openai/error.h"
@@ -75,14 +76,8 @@ absl::StatusOr<HttpResult> count_input(const EndpointContext& context) {
   TESSERA_ASSIGN_OR_RETURN(ResponsesRequest request, parse_responses_request(context.request.body));
   tell_warnings(context, request.completion.warnings);
   TESSERA_RETURN_IF_ERROR(check_model(context.service, request.completion.model));
-  std::shared_ptr<const StoredResponse> previous;
-  if (!request.previous.empty()) {
-    previous = context.responses.find(context.caller->turn_name(), request.previous);
-    if (previous == nullptr) {
-      return invalid_field("previous_response_id", "there is no such stored response (any more)",
-                           "previous_response_not_found");
-    }
-  }
+  TESSERA_ASSIGN_OR_RETURN(std::shared_ptr<const StoredResponse> previous,
+                           find_previous(context, request.previous));
   const std::size_t stored = previous == nullptr ? 0 : message_bytes(previous->messages);
   TESSERA_ASSIGN_OR_RETURN(
       ByteBudget::Share share,

@@ -9,6 +9,7 @@
 #include "models/status_macros.h"
 #include "server/caller.h"
 #include "server/http/completion_answer.h"
+#include "server/http/endpoints/stored_responses.h"
 #include "server/http/replies.h"
 #include "server/http/route_table.h"
 #include "server/openai/error.h"
@@ -24,16 +25,6 @@
 namespace tessera {
 
 namespace {
-
-// Owner of responses: a tenant, or one key.
-const std::string& owner_of(const EndpointContext& context) {
-  return context.caller->turn_name();
-}
-
-// `id`: as the client sent it.
-std::string no_such_response(std::string_view id) {
-  return fmt::format("there is no stored response '{}' (any more)", id.substr(0, kMaxRequestId));
-}
 
 // A request that was parsed, with all that begins its answer.
 struct Pending {
@@ -124,14 +115,8 @@ absl::StatusOr<HttpResult> respond(const EndpointContext& context) {
   tell_warnings(context, request.completion.warnings);
   TESSERA_RETURN_IF_ERROR(check_model(context.service, request.completion.model));
   TESSERA_RETURN_IF_ERROR(take_head(context, request.completion.each));
-  std::shared_ptr<const StoredResponse> previous;
-  if (!request.previous.empty()) {
-    previous = context.responses.find(owner_of(context), request.previous);
-    if (previous == nullptr) {
-      return invalid_field("previous_response_id", no_such_response(request.previous),
-                           "previous_response_not_found");
-    }
-  }
+  TESSERA_ASSIGN_OR_RETURN(std::shared_ptr<const StoredResponse> previous,
+                           find_previous(context, request.previous));
   const auto& conversation = std::get<Conversation>(request.completion.prompts.front());
   const std::size_t bytes = message_bytes(conversation.messages) +
                             (previous == nullptr ? 0 : message_bytes(previous->messages));
