@@ -111,6 +111,12 @@ ReferenceLlama::Vector ReferenceLlama::project(int layer, const char* which,
   return out;
 }
 
+// Gemma has norms behind its blocks too.
+bool ReferenceLlama::is_gemma() const {
+  return has(layer_tensor(0, "pre_feedforward_layernorm.weight"));
+}
+
+// Gemma stores the weights of norms less one.
 ReferenceLlama::Vector ReferenceLlama::norm(const std::string& name, const Vector& in) const {
   double squares = 0;
   for (const double value : in) {
@@ -120,7 +126,7 @@ ReferenceLlama::Vector ReferenceLlama::norm(const std::string& name, const Vecto
       1 / std::sqrt(squares / static_cast<double>(in.size()) + double{config_.norm_epsilon});
   Vector out = tensor(name);
   for (size_t i = 0; i < in.size(); ++i) {
-    out[i] *= in[i] * scale;
+    out[i] = (out[i] + (is_gemma() ? 1 : 0)) * in[i] * scale;
   }
   return out;
 }
@@ -135,9 +141,10 @@ ReferenceLlama::Vector ReferenceLlama::norm_heads(const std::string& name,
   return all;
 }
 
-double ReferenceLlama::frequency(size_t pair) const {
-  const RopeScaling& scaling = config_.rope_scaling;
-  const double theta = config_.rope_theta;
+double ReferenceLlama::frequency(int layer, size_t pair) const {
+  const bool local = config_.local_rope_theta > 0 && config_.window_of(layer) > 0;
+  const RopeScaling scaling = local ? RopeScaling() : config_.rope_scaling;
+  const double theta = local ? config_.local_rope_theta : config_.rope_theta;
   const double own = 1 / std::pow(theta, 2 * static_cast<double>(pair) / config_.rotary_width());
   const double original = scaling.original_context;
   const double wavelength = 2 * std::numbers::pi / own;
@@ -172,11 +179,11 @@ double ReferenceLlama::frequency(size_t pair) const {
   }
 }
 
-void ReferenceLlama::rotate(Vector& heads, int position) const {
+void ReferenceLlama::rotate(Vector& heads, int layer, int position) const {
   const auto head_dim = static_cast<size_t>(config_.head_dim);
   const auto half = static_cast<size_t>(config_.rotary_width()) / 2;
   for (size_t pair = 0; pair < half; ++pair) {
-    const double angle = position * frequency(pair);
+    const double angle = position * frequency(layer, pair);
     const double cos = config_.rope_scaling.attention_factor * std::cos(angle);
     const double sin = config_.rope_scaling.attention_factor * std::sin(angle);
     for (size_t head = 0; head < heads.size(); head += head_dim) {
@@ -237,8 +244,8 @@ ReferenceLlama::Vector ReferenceLlama::attention(int layer, const Vector& in, in
     keys = norm_heads(layer_tensor(layer, "self_attn.k_norm.weight"), keys);
   }
   if (config_.rotates(layer)) {
-    rotate(queries, position);
-    rotate(keys, position);
+    rotate(queries, layer, position);
+    rotate(keys, layer, position);
   }
   for (double& query : queries) {
     query *= query_factor(position);
@@ -300,6 +307,19 @@ ReferenceLlama::Vector ReferenceLlama::feed_forward(int layer, const Vector& in)
   return multiply("down_proj", swiglu(multiply("gate_proj", in), multiply("up_proj", in)));
 }
 
+void ReferenceLlama::run_layer(int layer, int position, LayerCache& cache, Vector& hidden) const {
+  const auto norm_of = [&](const char* which, const Vector& in) {
+    return norm(layer_tensor(layer, which) + "_layernorm.weight", in);
+  };
+  Vector attended = attention(layer, norm_of("input", hidden), position, cache);
+  if (is_gemma()) attended = norm_of("post_attention", attended);
+  add(hidden, attended, config_.multipliers.residual);
+  const char* before = is_gemma() ? "pre_feedforward" : "post_attention";
+  Vector fed = feed_forward(layer, norm_of(before, hidden));
+  if (is_gemma()) fed = norm_of("post_feedforward", fed);
+  add(hidden, fed, config_.multipliers.residual);
+}
+
 std::vector<std::vector<double>> ReferenceLlama::logits(std::span<const int32_t> tokens) const {
   const auto hidden_size = static_cast<std::ptrdiff_t>(config_.hidden);
   const Vector& table = tensor("model.embed_tokens.weight");
@@ -312,13 +332,7 @@ std::vector<std::vector<double>> ReferenceLlama::logits(std::span<const int32_t>
       value *= config_.multipliers.embedding;
     }
     for (int layer = 0; layer < config_.layers; ++layer) {
-      const Vector normed = norm(layer_tensor(layer, "input_layernorm.weight"), hidden);
-      add(hidden,
-          attention(layer, normed, static_cast<int>(position), caches[static_cast<size_t>(layer)]),
-          config_.multipliers.residual);
-      add(hidden,
-          feed_forward(layer, norm(layer_tensor(layer, "post_attention_layernorm.weight"), hidden)),
-          config_.multipliers.residual);
+      run_layer(layer, static_cast<int>(position), caches[static_cast<size_t>(layer)], hidden);
     }
     const std::string head = config_.tied_head ? "model.embed_tokens.weight" : "lm_head.weight";
     all.push_back(product(head, norm("model.norm.weight", hidden)));

@@ -32,10 +32,11 @@ class ReferenceLlama {
   bool has(const std::string& name) const;
   Vector product(const std::string& name, const Vector& in) const;
   Vector project(int layer, const char* which, const Vector& in) const;
+  bool is_gemma() const;
   Vector norm(const std::string& name, const Vector& in) const;
   Vector norm_heads(const std::string& name, const Vector& heads) const;
-  double frequency(size_t pair) const;
-  void rotate(Vector& heads, int position) const;
+  double frequency(int layer, size_t pair) const;
+  void rotate(Vector& heads, int layer, int position) const;
   double query_factor(int position) const;
   Vector attend(int layer, const LayerCache& cache, const Vector& queries) const;
   Vector attention(int layer, const Vector& in, int position, LayerCache& cache) const;
@@ -43,6 +44,7 @@ class ReferenceLlama {
   Vector expert(const std::string& name, const Vector& in) const;
   Vector experts(int layer, const Vector& in) const;
   Vector feed_forward(int layer, const Vector& in) const;
+  void run_layer(int layer, int position, LayerCache& cache, Vector& hidden) const;
 
   ModelConfig config_;
   std::map<std::string, Vector> tensors_;  // fused ones in their parts
