@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 #include <mutex>
+#include <numeric>
+#include <string>
 #include <utility>
 
 #include "models/status_macros.h"
@@ -85,8 +87,9 @@ absl::StatusOr<std::unique_ptr<EmbeddingRun>> EmbeddingRun::begin(Service& servi
                                      *request.dimensions, hidden));
   }
   if (request.inputs.empty() || request.inputs.size() > kMaxEmbeddingInputs) {
-    return invalid_field("input", fmt::format("the request has {} inputs, 1 to {} are allowed",
-                                              request.inputs.size(), kMaxEmbeddingInputs));
+    return invalid_field(request.fields.last,
+                         fmt::format("the request has {} inputs, 1 to {} are allowed",
+                                     request.inputs.size(), kMaxEmbeddingInputs));
   }
   std::vector<Prompt> prompts = std::move(request.inputs);
   std::unique_ptr<EmbeddingRun> run(
@@ -110,7 +113,9 @@ EmbeddingRun::EmbeddingRun(Service& service, EmbeddingRequest request, std::func
       base64_(request.base64),
       dimensions_(
           static_cast<std::size_t>(request.dimensions.value_or(service.engine().config().hidden))),
-      notify_(std::move(notify)) {}
+      fields_(request.fields),
+      notify_(std::move(notify)),
+      answer_bytes_(request.answer_bytes.value_or(0)) {}
 
 EmbeddingRun::~EmbeddingRun() {
   for (const Input& input : inputs_) {
@@ -123,11 +128,13 @@ EmbeddingRun::~EmbeddingRun() {
 // Counts all embeddings, as the engine reports them and as they are printed.
 absl::Status EmbeddingRun::take_room() {
   const auto hidden = static_cast<std::size_t>(service_.engine().config().hidden);
-  answer_bytes_ =
-      inputs_.size() * (dimensions_ * (base64_ ? kBase64Bytes : kNumberBytes) + kEmbeddingBytes);
+  if (answer_bytes_ == 0) {
+    answer_bytes_ = inputs_.size() * dimensions_ * (base64_ ? kBase64Bytes : kNumberBytes);
+  }
+  answer_bytes_ += inputs_.size() * kEmbeddingBytes;
   const std::size_t bytes = answer_bytes_ + inputs_.size() * hidden * sizeof(float);
   if (bytes > service_.max_answer_bytes()) {
-    return invalid_field("input",
+    return invalid_field(fields_.last,
                          fmt::format("the answer may take {} bytes of memory, this server allows "
                                      "{}: send fewer inputs, or ask for fewer dimensions",
                                      bytes, service_.max_answer_bytes()));
@@ -148,21 +155,20 @@ absl::Status EmbeddingRun::tokenize(std::vector<Prompt> prompts) {
     }
     prompts[i] = Prompt();
     if (ids.empty()) {
-      return invalid_field("input", fmt::format("input {} is empty", i));
+      return refuse_input(i, "is empty");
     }
     if (std::cmp_greater(ids.size(), context)) {
-      return invalid_field("input",
-                           fmt::format("input {} has {} tokens, but this model's maximum context "
-                                       "length is {} tokens",
-                                       i, ids.size(), context),
-                           "context_length_exceeded");
+      return refuse_input(
+          i,
+          fmt::format("has {} tokens, but this model's maximum context length is {} tokens",
+                      ids.size(), context),
+          "context_length_exceeded");
     }
     const auto outside =
         std::find_if(ids.begin(), ids.end(), [&](int32_t id) { return id < 0 || id >= vocab; });
     if (outside != ids.end()) {
-      return invalid_field("input", fmt::format("input {} has the token {}, the vocabulary has ids "
-                                                "0 to {}",
-                                                i, *outside, vocab - 1));
+      return refuse_input(
+          i, fmt::format("has the token {}, the vocabulary has ids 0 to {}", *outside, vocab - 1));
     }
     if (service_.budget() != nullptr &&
         !room_.grow_to(room_.bytes() + ids.size() * sizeof(int32_t))) {
@@ -171,6 +177,17 @@ absl::Status EmbeddingRun::tokenize(std::vector<Prompt> prompts) {
     }
   }
   return absl::OkStatus();
+}
+
+absl::Status EmbeddingRun::refuse_input(std::size_t input, std::string_view message,
+                                        std::string_view code) const {
+  const bool is_first = input < fields_.firsts;
+  const std::string_view field = is_first ? fields_.first : fields_.last;
+  const std::string place =
+      is_first && fields_.firsts == 1
+          ? std::string(field)
+          : fmt::format("{}[{}]", field, input - (is_first ? 0 : fields_.firsts));
+  return invalid_field(field, fmt::format("{} {}", place, message), code);
 }
 
 absl::StatusOr<bool> EmbeddingRun::advance() {
@@ -225,6 +242,12 @@ absl::Status EmbeddingRun::submit(Input& input) {
 
 std::span<const float> EmbeddingRun::embedding(std::size_t input) const {
   return inputs_[input].sink->values().first(dimensions_);
+}
+
+double EmbeddingRun::cosine(std::size_t a, std::size_t b) const {
+  const std::span<const float> left = embedding(a);
+  const std::span<const float> right = embedding(b);
+  return std::clamp(std::inner_product(left.begin(), left.end(), right.begin(), 0.0), -1.0, 1.0);
 }
 
 }  // namespace tessera

@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -41,9 +42,15 @@ class EmbeddingRun {
   // Returns: about how many bytes the printed answer has.
   std::size_t answer_bytes() const { return answer_bytes_; }
 
+  // Returns: bytes of all embeddings.
+  std::size_t embedding_bytes() const { return inputs_.size() * dimensions_ * sizeof(float); }
+
   // After advance() has returned true.
   std::size_t size() const { return inputs_.size(); }
   std::span<const float> embedding(std::size_t input) const;  // [dimensions]
+  // Returns: the cosine of the angle between two embeddings, from -1 to 1.
+  // Requires: the request was to normalize them.
+  double cosine(std::size_t a, std::size_t b) const;
   bool base64() const { return base64_; }
   int64_t prompt_tokens() const { return prompt_tokens_; }
   int64_t cached_tokens() const { return cached_tokens_; }
@@ -60,6 +67,8 @@ class EmbeddingRun {
   EmbeddingRun(Service& service, EmbeddingRequest request, std::function<void()> notify);
   absl::Status take_room();
   absl::Status tokenize(std::vector<Prompt> prompts);
+  absl::Status refuse_input(std::size_t input, std::string_view message,
+                            std::string_view code = {}) const;
   absl::Status take(Input& input);
   absl::Status submit(Input& input);
 
@@ -68,6 +77,7 @@ class EmbeddingRun {
   const bool normalize_;
   const bool base64_;
   const std::size_t dimensions_;
+  const InputFields fields_;
   const std::function<void()> notify_;
   std::size_t answer_bytes_ = 0;
   ByteBudget::Share room_;

@@ -19,6 +19,7 @@
 #include "server/openai/infill_request.h"
 #include "server/openai/recorded_fields.h"
 #include "server/openai/request.h"
+#include "server/openai/score_request.h"
 #include "server/print_json.h"
 #include "server/responses/responses_request.h"
 
@@ -45,6 +46,9 @@ constexpr std::string_view kResponsesSample =
     R"({"input":"a","stream":true,"stream_options":{},"cache":{},"text":{},"reasoning":{},
         "dry_sequence_breakers":["a"]})";
 
+constexpr std::string_view kRerankSample =
+    R"({"query":"a","documents":["b"],"dimensions":1,"cache":{}})";
+
 constexpr RouteBody kBodies[] = {
     {"/v1/completions", status_of_parse<parse_completion_request>,
      R"({"prompt":"a","seed":1,"logprobs":0,"best_of":1,"stream":true,
@@ -62,6 +66,13 @@ constexpr RouteBody kBodies[] = {
      R"({"messages":[{"role":"user","content":"a"}]})"},
     {"/v1/embeddings", status_of_parse<parse_embeddings_request>,
      R"({"input":"a","dimensions":1,"cache":{}})"},
+    {"/v1/score", status_of_parse<parse_score_request>,
+     R"({"text_1":"a","text_2":"b","dimensions":1,"cache":{}})"},
+    {"/v1/score", status_of_parse<parse_score_request>, R"({"queries":"a","items":"b"})"},
+    {"/v1/score", status_of_parse<parse_score_request>, R"({"queries":"a","documents":"b"})"},
+    {"/v1/score", status_of_parse<parse_score_request>, R"({"data_1":"a","data_2":"b"})"},
+    {"/v1/rerank", status_of_parse<parse_rerank_request>, kRerankSample},
+    {"/v2/rerank", status_of_parse<parse_rerank_request>, kRerankSample},
     {"/v1/log-level", status_of_parse<parse_log_level_request>, R"({"level":"info"})"},
     {"/tokenize", status_of_parse<parse_tokenize_request>, R"({"prompt":"a"})"},
     {"/tokenize", status_of_parse<parse_tokenize_request>, R"({"content":"a"})"},

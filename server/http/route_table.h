@@ -21,6 +21,8 @@ HttpReply answer_openapi();
 HttpResult answer_health(const EndpointContext& context);
 HttpResult answer_metrics(const EndpointContext& context);
 HttpResult answer_embeddings(const EndpointContext& context);
+HttpResult answer_score(const EndpointContext& context);
+HttpResult answer_rerank(const EndpointContext& context);
 HttpResult answer_props(const EndpointContext& context);
 HttpResult answer_tokenizer_info(const EndpointContext& context);
 HttpResult answer_apply_template(const EndpointContext& context);
@@ -84,6 +86,11 @@ inline constexpr Route kRoutes[] = {
     {"POST", "/chat/completions", answer_chat_completions, Access::key, Work::grows},
     {"POST", "/v1/embeddings", answer_embeddings, Access::key, Work::grows},
     {"POST", "/embeddings", answer_embeddings, Access::key, Work::grows},
+    {"POST", "/v1/score", answer_score, Access::key, Work::grows},
+    {"POST", "/score", answer_score, Access::key, Work::grows},
+    {"POST", "/v1/rerank", answer_rerank, Access::key, Work::grows},
+    {"POST", "/v2/rerank", answer_rerank, Access::key, Work::grows},
+    {"POST", "/rerank", answer_rerank, Access::key, Work::grows},
     {"POST", "/v1/messages", answer_messages, Access::key, Work::grows},
     {"POST", "/v1/messages/count_tokens", answer_count_tokens, Access::key, Work::grows},
     {"POST", "/v1/responses", answer_responses, Access::key, Work::grows},

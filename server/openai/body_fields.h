@@ -27,8 +27,9 @@ absl::StatusOr<nlohmann::json> parse_body(std::string_view text);
 
 // The members that hold a prompt or a conversation. Every other one says how to answer it.
 inline constexpr std::string_view kTextMembers[] = {
-    "prompt",       "messages", "input",        "content",      "system",     "tokens",
-    "instructions", "suffix",   "input_prefix", "input_suffix", "input_extra"};
+    "prompt", "messages",     "input",        "content",     "system", "tokens",    "instructions",
+    "suffix", "input_prefix", "input_suffix", "input_extra", "query",  "documents", "queries",
+    "items",  "text_1",       "text_2",       "data_1",      "data_2"};
 inline constexpr std::size_t kMaxOtherMember = 512U << 10U;
 inline constexpr int kMaxBodyDepth = 64;
 inline constexpr std::size_t kMaxBodyParts = 1U << 18U;  // objects, lists and keys

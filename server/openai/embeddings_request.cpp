@@ -9,6 +9,7 @@
 #include "server/openai/kv_cache.h"
 #include "server/openai/prompt_fields.h"
 #include "server/openai/request_options.h"
+#include "server/request_limits.h"
 
 namespace tessera {
 
@@ -34,27 +35,41 @@ void read_pooling(BodyFields& fields, GenerateRequest& out) {
   }
 }
 
+// A list of millions of short texts is refused before each has a prompt's memory.
+void refuse_many_inputs(BodyFields& fields) {
+  const nlohmann::json* input = fields.find("input");
+  if (input != nullptr && input->is_array() && input->size() > kMaxEmbeddingInputs &&
+      (input->front().is_string() || input->front().is_array())) {
+    fields.refuse("input", fmt::format("has {} inputs, 1 to {} are allowed", input->size(),
+                                       kMaxEmbeddingInputs));
+  }
+}
+
 }  // namespace
+
+void read_embedding_options(BodyFields& fields, EmbeddingRequest& out) {
+  fields.text("model", out.model);
+  if (fields.find("dimensions") != nullptr) {
+    fields.integer({"dimensions", {1}}, out.dimensions.emplace());
+  }
+  std::string user;  // an end user's name, which this server has no use for
+  fields.text("user", user);
+  read_pooling(fields, out.each);
+  fields.boolean("add_special_tokens", out.each.prompt_options.add_bos);
+  fields.integer({"priority"}, out.each.priority);
+  fields.boolean("deterministic", out.each.deterministic);
+  read_cache(fields, out.each);
+  read_kv_cache(fields, out.each.kv);
+}
 
 absl::StatusOr<EmbeddingRequest> parse_embeddings_request(std::string_view body) {
   TESSERA_ASSIGN_OR_RETURN(const nlohmann::json object, parse_body(body));
   EmbeddingRequest request;
   BodyFields fields(object);
-  fields.text("model", request.model);
+  read_embedding_options(fields, request);
   read_encoding(fields, request);
-  if (fields.find("dimensions") != nullptr) {
-    fields.integer({"dimensions", {1}}, request.dimensions.emplace());
-  }
-  std::string user;  // an end user's name, which this server has no use for
-  fields.text("user", user);
-  read_pooling(fields, request.each);
   fields.boolean("normalize", request.normalize);
-  fields.boolean("add_special_tokens", request.each.prompt_options.add_bos);
-  fields.integer({"priority"}, request.each.priority);
-  fields.boolean("deterministic", request.each.deterministic);
-  read_cache(fields, request.each);
-  read_kv_cache(fields, request.each.kv);
-  fields.find("input");
+  refuse_many_inputs(fields);
   fields.refuse_unknown();
   TESSERA_RETURN_IF_ERROR(fields.status());
   TESSERA_RETURN_IF_ERROR(read_prompts(fields, "input", request.inputs));

@@ -8,6 +8,7 @@
 #include "server/openai/error.h"
 #include "server/openai/infill_request.h"
 #include "server/openai/request.h"
+#include "server/openai/score_request.h"
 #include "server/responses/responses_request.h"
 #include "tests/fuzz/fuzz_target.h"
 
@@ -63,6 +64,8 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (responses.ok()) expect_within_limits(responses->completion);
   expect_a_clients_error(parse_count_tokens_request(body).status());
   expect_a_clients_error(parse_embeddings_request(body).status());
+  expect_a_clients_error(parse_score_request(body).status());
+  expect_a_clients_error(parse_rerank_request(body).status());
   expect_a_clients_error(parse_tokenize_request(body).status());
   expect_a_clients_error(parse_detokenize_request(body).status());
   return 0;

@@ -149,12 +149,14 @@ TEST_F(HttpDescription, AModelAnswersToEachOfItsNames) {
   }
   EXPECT_EQ(json::parse(client.get("/v1/models/alias").body).at("id"), "alias");
   const std::string chat = R"({"messages":[{"role":"user","content":"a"}],"max_tokens":2)";
-  for (const auto& [path, body] :
-       std::vector<std::pair<std::string, std::string>>{{"/v1/completions", R"({"prompt":"a")"},
-                                                        {"/v1/chat/completions", chat},
-                                                        {"/v1/messages", chat},
-                                                        {"/v1/responses", R"({"input":"a")"},
-                                                        {"/v1/embeddings", R"({"input":"a")"}}) {
+  for (const auto& [path, body] : std::vector<std::pair<std::string, std::string>>{
+           {"/v1/completions", R"({"prompt":"a")"},
+           {"/v1/chat/completions", chat},
+           {"/v1/messages", chat},
+           {"/v1/responses", R"({"input":"a")"},
+           {"/v1/embeddings", R"({"input":"a")"},
+           {"/v1/score", R"({"text_1":"a","text_2":"b")"},
+           {"/rerank", R"({"query":"a","documents":"b")"}}) {
     const auto named = [&](const std::string& model) {
       return json::parse(client.post(path, body + model + "}").body).value("model", "none");
     };
@@ -174,12 +176,14 @@ TEST_F(HttpDescription, AnyNameReachesAModelWithTheAliasOfAStar) {
   listener = *std::move(started);
   HttpClient client(port());
   const std::string chat = R"({"max_tokens":2,"messages":[{"role":"user","content":"a"}])";
-  for (const auto& [path, body] :
-       std::vector<std::pair<std::string, std::string>>{{"/v1/completions", R"({"prompt":"a")"},
-                                                        {"/v1/chat/completions", chat},
-                                                        {"/v1/messages", chat},
-                                                        {"/v1/responses", R"({"input":"a")"},
-                                                        {"/v1/embeddings", R"({"input":"a")"}}) {
+  for (const auto& [path, body] : std::vector<std::pair<std::string, std::string>>{
+           {"/v1/completions", R"({"prompt":"a")"},
+           {"/v1/chat/completions", chat},
+           {"/v1/messages", chat},
+           {"/v1/responses", R"({"input":"a")"},
+           {"/v1/embeddings", R"({"input":"a")"},
+           {"/v1/score", R"({"text_1":"a","text_2":"b")"},
+           {"/rerank", R"({"query":"a","documents":"b")"}}) {
     const auto named = [&](const std::string& model) {
       return client.post(path, body + R"(,"model":")" + model + R"("})");
     };

@@ -179,8 +179,8 @@ TEST_F(HttpEmbeddings, RefusesByNameWhatItCannotDo) {
         Refused{R"("input":[])", "input", "not a list of 0"},
         Refused{R"("input":["a",5])", "input[1]", "not 5"},
         Refused{R"("input":[[]])", "input[0]", "not a list of 0"},
-        Refused{R"("input":"","add_special_tokens":false)", "input", "input 0 is empty"},
-        Refused{R"("input":[[1],[300]])", "input", "input 1 has the token 300"},
+        Refused{R"("input":"","add_special_tokens":false)", "input", "input[0] is empty"},
+        Refused{R"("input":[[1],[300]])", "input", "input[1] has the token 300"},
         Refused{many, "input", "2049 inputs, 1 to 2048"},
         Refused{R"("input":"a","dimensions":5)", "dimensions", "embeddings have 4"},
         Refused{R"("input":"a","dimensions":0)", "dimensions", "an integer from 1"},
@@ -188,7 +188,7 @@ TEST_F(HttpEmbeddings, RefusesByNameWhatItCannotDo) {
         Refused{R"("input":"a","pooling":"max")", "pooling", "mean"},
         Refused{R"("input":"a","temperature":1)", "temperature", "not known"},
         Refused{R"("input":")" + std::string(100'001, 'x') + '"', "input",
-                "input 0 has 100002 tokens"},
+                "input[0] has 100002 tokens"},
         Refused{R"("input":"a","model":"gpt")", "model", "does not exist"}}) {
     const HttpClientResponse response = ask(one.body);
     const json error = json::parse(response.body).value("error", json::object());

@@ -92,13 +92,15 @@ TEST_F(HttpFields, UnknownOnesAreLeftOutWithAWarningIfTheServerIsLenient) {
   start({}, {.lenient = true});
   HttpClient client(port());
   const std::string chat = R"("messages":[{"role":"user","content":"a"}],"max_tokens":2)";
-  for (const auto& [path, fields] :
-       std::vector<std::pair<std::string, std::string>>{{"/v1/completions", R"("prompt":"a")"},
-                                                        {"/v1/chat/completions", chat},
-                                                        {"/v1/messages", chat},
-                                                        {"/v1/responses", R"("input":"a")"},
-                                                        {"/v1/embeddings", R"("input":"a")"},
-                                                        {"/tokenize", R"("prompt":"a")"}}) {
+  for (const auto& [path, fields] : std::vector<std::pair<std::string, std::string>>{
+           {"/v1/completions", R"("prompt":"a")"},
+           {"/v1/chat/completions", chat},
+           {"/v1/messages", chat},
+           {"/v1/responses", R"("input":"a")"},
+           {"/v1/embeddings", R"("input":"a")"},
+           {"/v1/score", R"("text_1":"a","text_2":"b")"},
+           {"/rerank", R"("query":"a","documents":"b")"},
+           {"/tokenize", R"("prompt":"a")"}}) {
     const auto with = [&](const std::string& more) {
       return client.post(path, "{" + fields + more);
     };

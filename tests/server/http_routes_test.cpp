@@ -73,7 +73,7 @@ TEST_F(HttpRoutes, OfOpenAIsDialectAreThereWithoutTheVersionToo) {
   std::set<std::string_view> found;
   for (const Route& route : kRoutes) {
     for (const std::string_view stem :
-         {"completions", "chat", "embeddings", "models", "responses"}) {
+         {"completions", "chat", "embeddings", "models", "responses", "score", "rerank"}) {
       if (!route.path.starts_with("/v1/") || !route.path.substr(4).starts_with(stem)) {
         continue;
       }
@@ -88,7 +88,7 @@ TEST_F(HttpRoutes, OfOpenAIsDialectAreThereWithoutTheVersionToo) {
       found.insert(stem);
     }
   }
-  EXPECT_EQ(found.size(), 5u);
+  EXPECT_EQ(found.size(), 7u);
 }
 
 TEST_F(HttpRoutes, AnswerWithoutTheVersionAsWithIt) {
@@ -96,11 +96,13 @@ TEST_F(HttpRoutes, AnswerWithoutTheVersionAsWithIt) {
   start();
   HttpClient client(port());
   const std::string chat = R"({"messages":[{"role":"user","content":"a"}]})";
-  for (const auto& [path, body] :
-       std::vector<std::pair<std::string, std::string>>{{"/completions", R"({"prompt":"a"})"},
-                                                        {"/chat/completions", chat},
-                                                        {"/embeddings", R"({"input":"a"})"},
-                                                        {"/responses", R"({"input":"a"})"}}) {
+  for (const auto& [path, body] : std::vector<std::pair<std::string, std::string>>{
+           {"/completions", R"({"prompt":"a"})"},
+           {"/chat/completions", chat},
+           {"/embeddings", R"({"input":"a"})"},
+           {"/score", R"({"text_1":"a","text_2":"b"})"},
+           {"/rerank", R"({"query":"a","documents":["b"]})"},
+           {"/responses", R"({"input":"a"})"}}) {
     EXPECT_EQ(client.post(path, body).status, 200) << path;
     EXPECT_EQ(client.post(path, R"({"unknown":1})").status, 400) << path;
     EXPECT_EQ(client.get(path).status, 405) << path;

@@ -142,7 +142,8 @@ TEST_F(HttpTenants, ARateThatIsUsedUpIsToldBeforeABodyIsRead) {
   EXPECT_EQ(complete(kHeaderB).status, 200);
   for (const char* const path :
        {"/v1/completions", "/v1/chat/completions", "/v1/messages", "/v1/messages/count_tokens",
-        "/v1/responses", "/v1/embeddings", "/tokenize", "/detokenize", "/apply-template"}) {
+        "/v1/responses", "/v1/embeddings", "/v1/score", "/v1/rerank", "/tokenize", "/detokenize",
+        "/apply-template"}) {
     HttpClient client(port());
     client.send(std::string("POST ") + path + " HTTP/1.1\r\nHost: localhost\r\n" + kHeaderB +
                 "Content-Length: 1000000\r\n\r\n");

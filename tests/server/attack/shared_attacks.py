@@ -137,7 +137,8 @@ class Rates(unittest.TestCase):
         chat = {"messages": [{"role": "user", "content": text}], "max_tokens": 1}
         bodies = {"/v1/completions": bound(patterns(0, 100)) | {"prompt": text}, "/v1/chat/completions": chat,
                   "/v1/messages": chat, "/v1/messages/count_tokens": chat, "/v1/responses": {"input": text},
-                  "/v1/embeddings": {"input": text}, "/tokenize": {"prompt": text},
+                  "/v1/embeddings": {"input": text}, "/v1/rerank": {"query": "a", "documents": [text]},
+                  "/v1/score": {"text_1": "a", "text_2": text}, "/tokenize": {"prompt": text},
                   "/detokenize": {"tokens": [5] * 500_000}, "/apply-template": chat}
         with serving_tenants("requests-per-minute: 6") as server:
             small = {"prompt": "a", "max_tokens": 1}

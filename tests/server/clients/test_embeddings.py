@@ -84,12 +84,33 @@ def test_grpc_gives_the_same(server, stub, wire):
         assert answer.model == "tessera-tiny"
 
 
+def test_scores_are_the_cosines_of_embeddings(server):
+    query, *documents = embeddings(server, input=TEXTS)
+    cosines = [sum(a * b for a, b in zip(query, document)) for document in documents]
+    pairs = httpx.post(server.http + "/v1/score", json={"text_1": TEXTS[0], "text_2": TEXTS[1:]}, timeout=60).json()
+    assert [one["score"] for one in pairs["data"]] == pytest.approx(cosines, abs=1e-6)
+    ranked = httpx.post(server.http + "/v1/rerank", json={"query": TEXTS[0], "documents": TEXTS[1:]}, timeout=60).json()
+    order = sorted(range(len(cosines)), key=lambda i: -cosines[i])
+    assert [one["index"] for one in ranked["results"]] == order
+    assert [one["document"]["text"] for one in ranked["results"]] == [TEXTS[1 + i] for i in order]
+    scores = [one["relevance_score"] for one in ranked["results"]]
+    assert scores == pytest.approx([cosines[i] for i in order], abs=1e-6)
+    assert ranked["usage"] == pairs["usage"] | {"prompt_tokens_details": ranked["usage"]["prompt_tokens_details"]}
+
+
 def test_a_server_without_pooling_and_one_with_little_memory_refuse():
     with TesseraServer("--pooling", "none", "--max-answer", "16KiB") as small:
         refused = post(small, input="x")
         assert refused.status_code == 501 and "--pooling is none" in refused.text
+        body = {"query": "x", "documents": ["y"]}
+        assert httpx.post(small.http + "/v1/rerank", json=body, timeout=60).status_code == 501
     with TesseraServer("--max-answer", "16KiB") as small:
         assert post(small, input=["x"] * 2).status_code == 200
         refused = post(small, input=["x"] * 4)
         assert refused.status_code == 400 and "this server allows 16384" in refused.text
         assert post(small, input=["x"] * 4, encoding_format="base64").status_code == 200
+        body = {"query": "x", "documents": ["y " * 100] * 40 + ["y"]}
+        refused = httpx.post(small.http + "/v1/rerank", json=body, timeout=60)
+        assert refused.status_code == 400 and "this server allows 16384" in refused.text
+        body = {"query": "x", "documents": ["y"]}
+        assert httpx.post(small.http + "/v1/rerank", json=body, timeout=60).status_code == 200
