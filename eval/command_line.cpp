@@ -44,6 +44,13 @@ void declare_what(CLI::App& app, EvalOptions& options) {
                       "leankv:alpha_high=2:sinks=8; papers: the settings of the papers [",
                       options.kv, "]"))
       ->type_name("NAME,...");
+  app.add_option("--method", options.methods,
+                 "methods of the literature to compare with full attention instead, separated by "
+                 "commas, with numbers as in h2o:budget=0.1; all: every one (docs/kv-methods.md)")
+      ->type_name("NAME,...");
+  app.add_option("--draft-model", options.draft_model,
+                 "a small model of the same vocabulary, for methods that need one")
+      ->type_name("DIR");
   app.add_option("--url", options.url,
                  "evaluate the server at http://HOST:PORT through its completions API instead")
       ->type_name("URL");
@@ -138,6 +145,13 @@ absl::Status check(const EvalOptions& options) {
     return absl::InvalidArgumentError(
         "--profile compares distributions inside the model, which the server of --url does not "
         "give");
+  }
+  if (!options.methods.empty() && (!options.url.empty() || options.profile)) {
+    return absl::InvalidArgumentError(
+        "--method runs inside this process, without --url or --profile");
+  }
+  if (!options.methods.empty() && options.device != "cpu") {
+    return absl::UnimplementedError("--method runs on the CPU alone; leave out --device");
   }
   if (options.device != "cpu" && options.device != "cuda") {
     return absl::UnimplementedError(absl::StrCat("--device: there is no device '", options.device,

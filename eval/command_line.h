@@ -16,7 +16,9 @@ namespace tessera {
 struct EvalOptions {
   std::filesystem::path model;
   std::string kv = "f32,f16";
-  std::string url;  // not empty: evaluates this server instead of an engine
+  std::string methods;  // not empty: compares methods of the laboratory instead of presets
+  std::filesystem::path draft_model;  // for methods that need one; empty: none
+  std::string url;                    // not empty: evaluates this server instead of an engine
   TaskOptions tasks;
   std::string device = "cpu";
   std::optional<CpuIsa> isa;

@@ -10,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "engine/kv/kv_policy_fields.h"
 #include "eval/http/http_subject.h"
+#include "eval/lab/lab_subject.h"
 #include "eval/presets.h"
 #include "eval/progress.h"
 #include "eval/report/writers.h"
@@ -24,7 +25,9 @@ namespace {
 
 // Subjects of an evaluation, and the model that they share.
 struct Contest {
-  std::unique_ptr<ModelHost> host;  // null for a server
+  std::unique_ptr<ModelHost> host;  // null for a server, and for methods
+  std::unique_ptr<lab::Model> draft;
+  std::unique_ptr<lab::Model> model;  // of methods; null: there are none
   std::vector<std::unique_ptr<Subject>> subjects;
   std::vector<std::string> descriptions;
 };
@@ -60,6 +63,33 @@ absl::StatusOr<Contest> open_engines(const EvalOptions& options, const Tokenizer
   return contest;
 }
 
+absl::StatusOr<Contest> open_laboratory(const EvalOptions& options,
+                                        const std::vector<Task>& tasks) {
+  lab::ModelOptions model{.model = options.model,
+                          .weights = options.weights,
+                          .isa = options.isa,
+                          .threads = options.threads,
+                          .context = static_cast<int32_t>(longest_trial(tasks))};
+  Contest contest;
+  TESSERA_ASSIGN_OR_RETURN(contest.model, lab::Model::load(model));
+  if (!options.draft_model.empty()) {
+    model.model = options.draft_model;
+    TESSERA_ASSIGN_OR_RETURN(contest.draft, lab::Model::load(model));
+    contest.model->draft = contest.draft.get();
+  }
+  TESSERA_ASSIGN_OR_RETURN(std::vector<lab::NamedMethod> methods,
+                           lab::find_methods(options.methods, contest.model->shape()));
+  for (lab::NamedMethod& method : methods) {
+    if (method.line->needs_draft && contest.draft == nullptr) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--method ", method.name, " needs --draft-model"));
+    }
+    contest.descriptions.emplace_back(method.line->what_it_does);
+    contest.subjects.push_back(lab::make_lab_subject(std::move(method), *contest.model));
+  }
+  return contest;
+}
+
 absl::StatusOr<Contest> open_server(const EvalOptions& options, const std::vector<Task>& tasks) {
   for (const Task& task : tasks) {
     const bool asks = std::any_of(task.items.begin(), task.items.end(), [](const Item& item) {
@@ -83,8 +113,10 @@ Report head_of(const EvalOptions& options, const Contest& contest) {
   Report report;
   const std::filesystem::path model = std::filesystem::weakly_canonical(options.model);
   report.model = model.has_filename() ? model.filename() : model.parent_path().filename();
-  report.device = contest.host ? contest.host->device() : options.url;
-  report.weights = contest.host ? name_of_weights(options.weights) : "the server's";
+  report.device = contest.host    ? contest.host->device()
+                  : contest.model ? contest.model->device()
+                                  : options.url;
+  report.weights = options.url.empty() ? name_of_weights(options.weights) : "the server's";
   report.seed = options.tasks.seed;
   report.split = name_of(options.tasks.split);
   for (size_t s = 0; s < contest.subjects.size(); ++s) {
@@ -112,9 +144,11 @@ absl::StatusOr<Report> run_eval(const EvalOptions& options) {
   const int32_t context = options.context > 0 ? options.context : config.context;
   TESSERA_ASSIGN_OR_RETURN(const std::vector<Task> tasks,
                            make_tasks(options.tasks, *tokenizer, context));
-  TESSERA_ASSIGN_OR_RETURN(Contest contest, options.url.empty()
-                                                ? open_engines(options, *tokenizer, tasks, context)
-                                                : open_server(options, tasks));
+  TESSERA_ASSIGN_OR_RETURN(Contest contest,
+                           !options.url.empty() ? open_server(options, tasks)
+                           : !options.methods.empty()
+                               ? open_laboratory(options, tasks)
+                               : open_engines(options, *tokenizer, tasks, context));
   Report report = head_of(options, contest);
   TESSERA_ASSIGN_OR_RETURN(Journal journal,
                            Journal::open(options.resume, journal_owner(options, report.device)));
@@ -126,6 +160,9 @@ absl::StatusOr<Report> run_eval(const EvalOptions& options) {
   Progress progress(tokens);
   EvaluationOptions evaluation;
   evaluation.vocab = config.vocab;
+  if (!options.methods.empty()) {
+    evaluation.logits_bytes = 0;  // one item at a time: all methods share its computed prompt
+  }
   evaluation.on_progress = [&progress](std::string_view task, std::string_view subject,
                                        int64_t done) { progress.advance(task, subject, done); };
   std::vector<TaskResults> results;

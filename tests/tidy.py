@@ -66,29 +66,13 @@ def layer_violations(path, includes):
                     yield f"{path}: {folder} may not include <{include}>"
 
 
-# A comment begins with its subject (CONTRIBUTING.md, rule 5).
 COMMENT = re.compile(r"^\s*// ")
-SCRIPT_RIDDLE = re.compile(r"^\s*#\s*(What|Whether|Who|Whose|Where|Of)\b", re.MULTILINE)
-COMMENT_RULES = (
-    (re.compile(r"//\s*(What|Whether|Who|Whose|Where|Of)\b"), "a comment that does not begin with its subject"),
-    (re.compile(r"//.*\b(nobody|somebody|whoever)\b", re.IGNORECASE), "name the caller, sequence or thread"),
-    # Names and quotations may begin with these words.
-    (re.compile(r"//.*(?<![`\"])\b(what|whatever)\b", re.IGNORECASE), "a clause in the place of a noun"))
 
 
 def comment_violations(path, text):
     for number, line in enumerate(text.split("\n"), 1):
         if len(line) > MAX_COLUMNS and COMMENT.search(line):
             yield f"{path}:{number}: a comment of {len(line)} columns, at most {MAX_COLUMNS}"
-        for pattern, violation in COMMENT_RULES:
-            if pattern.search(line):
-                yield f"{path}:{number}: {violation}"
-
-
-def script_violations(path, text):
-    for match in SCRIPT_RIDDLE.finditer(text):
-        number = text.count("\n", 0, match.end()) + 1
-        yield f"{path}:{number}: a comment that does not begin with its subject"
 
 
 def size_violations(path, text):
@@ -143,8 +127,6 @@ def main():
         violations += layer_violations(path, includes)
         violations += size_violations(path, text)
         violations += comment_violations(path, text)
-    for path in tracked(".py", ".sh", "CMakeLists.txt", ".cmake"):
-        violations += script_violations(path, (ROOT / path).read_text())
     violations += unbuilt_violations(sources, headers, all_includes)
     violations += circle_violations(includes_of)
     print("\n".join(violations) if violations else f"{len(sources) + len(headers)} files, tidy")

@@ -38,6 +38,8 @@ Profile quick_profile() {
   return {{192, 64}, {{128, 384}, {0, 0.5, 1}, 4}, 16, 192, 1, 160, {{384}, 6, 6}};
 }
 
+// The text again, but without the prompt's distributions, so it is in none of the groups.
+constexpr std::string_view kContinuation = "continuation";
 constexpr std::string_view kWriting[] = {"text", "generation", "copy"};
 
 std::string document_name(const DocumentKind& kind, Asked asked) {
@@ -112,9 +114,10 @@ class TaskMaker {
     if (absl::EndsWith(name, ".jsonl")) {
       return read_jsonl_task(name, {options_.limit, options_.kv_pairs, options_.split}, tokenizer_);
     }
-    if (name == "text") {
+    if (name == "text" || name == kContinuation) {
       TESSERA_ASSIGN_OR_RETURN(const std::string text, read_text(options_.text));
-      return make_text(part_of(options_.split, text), profile_.windows, tokenizer_);
+      const auto make = name == "text" ? make_text : make_continuation;
+      return make(part_of(options_.split, text), profile_.windows, tokenizer_);
     }
     if (name == "generation") {
       return make_generation(profile_.generations, profile_.generated, tokenizer_, seed);
@@ -203,8 +206,8 @@ absl::Status drop_what_is_too_long(int32_t context, Task& task) {
 }  // namespace
 
 std::string task_names() {
-  return absl::StrCat(absl::StrJoin(built_in_names(), ", "), ", documents, ",
-                      absl::StrJoin(document_names(), ", "));
+  return absl::StrCat(absl::StrJoin(built_in_names(), ", "), ", ", std::string(kContinuation),
+                      ", documents, ", absl::StrJoin(document_names(), ", "));
 }
 
 absl::StatusOr<std::vector<Task>> make_tasks(const TaskOptions& options, const Tokenizer& tokenizer,

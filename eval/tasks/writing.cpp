@@ -95,6 +95,18 @@ Task make_text(std::string_view text, const TextWindows& windows, const Tokenize
   return task;
 }
 
+Task make_continuation(std::string_view text, const TextWindows& windows,
+                       const Tokenizer& tokenizer) {
+  Task task = make_text(text, windows, tokenizer);
+  task.name = "continuation";
+  for (Item& item : task.items) {
+    Trial& trial = item.trials.front();
+    trial.compare = false;
+    trial.turns = {{.answered = static_cast<int32_t>(trial.forced.size())}};
+  }
+  return task;
+}
+
 Task make_copy(int32_t items, int32_t length, const Tokenizer& tokenizer, uint64_t seed) {
   Task task{.name = "copy",
             .description = absl::StrCat("few-shot copying of lists in ", length, " tokens"),

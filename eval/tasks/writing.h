@@ -20,6 +20,11 @@ struct TextWindows {
 // Requires: the text has at least two tokens.
 Task make_text(std::string_view text, const TextWindows& windows, const Tokenizer& tokenizer);
 
+// The same windows, each as a prompt and its continuation: the distributions of the forced tokens
+// are compared, and not the prompt's.
+Task make_continuation(std::string_view text, const TextWindows& windows,
+                       const Tokenizer& tokenizer);
+
 // Few-shot copying of short lists.
 Task make_copy(int32_t items, int32_t length, const Tokenizer& tokenizer, uint64_t seed);
 

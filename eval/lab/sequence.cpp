@@ -1,0 +1,77 @@
+#include "eval/lab/sequence.h"
+
+#include "eval/lab/attention.h"
+#include "kernels/check.h"
+
+namespace tessera::lab {
+namespace {
+
+// The attention of one token over what the method keeps.
+class OneToken final : public LayerHandler {
+ public:
+  OneToken(Method& method, Cache& cache) : method_(method), cache_(cache) {}
+
+  void attend(const LayerStep& step) override {
+    TESSERA_CHECK(step.queries.rows == 1, "tokens are computed one by one");
+    const Shape& shape = cache_.shape;
+    for (int32_t kv_head = 0; kv_head < shape.kv_heads; ++kv_head) {
+      HeadCache& head = cache_.at(step.layer, kv_head);
+      const int64_t column = int64_t{kv_head} * shape.head_dim;
+      head.add(step.first, step.keys.columns(column, shape.head_dim).row(0),
+               step.values.columns(column, shape.head_dim).row(0));
+      const int64_t first = column * shape.group();
+      const Read read{.layer = step.layer,
+                      .kv_head = kv_head,
+                      .position = step.first,
+                      .scale = step.scale,
+                      .queries = {step.queries.data + first, shape.group(), shape.head_dim,
+                                  shape.head_dim}};
+      const MatrixView<float> out{step.out.data + first, shape.group(), shape.head_dim,
+                                  shape.head_dim};
+      const auto entries = entries_in_window(method_.choose(read, head), head, step);
+      const Rows weights = attend_cache(read.queries, step.scale, head, entries, out);
+      method_.after_read(read, weights.view(), head);
+    }
+  }
+
+ private:
+  // Leaves out the entries behind the layer's sliding window, if it has one.
+  static std::optional<std::vector<int32_t>> entries_in_window(
+      std::optional<std::vector<int32_t>> chosen, const HeadCache& head, const LayerStep& step) {
+    if (step.window == 0) return chosen;
+    std::vector<int32_t> seen;
+    for (int32_t i = 0; i < (chosen ? static_cast<int32_t>(chosen->size()) : head.size()); ++i) {
+      const int32_t entry = chosen ? (*chosen)[static_cast<size_t>(i)] : i;
+      if (head.positions[static_cast<size_t>(entry)] > step.first - step.window) {
+        seen.push_back(entry);
+      }
+    }
+    return seen;
+  }
+
+  Method& method_;
+  Cache& cache_;
+};
+
+}  // namespace
+
+Sequence::Sequence(Model& model, const Method& method, std::span<const int32_t> prompt)
+    : model_(model), method_(method.clone()), cache_(model.shape()) {
+  logits_ = method_->compute_prompt(model_, prompt, cache_);
+  cache_.tokens = static_cast<int32_t>(prompt.size());
+}
+
+Sequence::Sequence(const Sequence& other)
+    : model_(other.model_),
+      method_(other.method_->clone()),
+      cache_(other.cache_),
+      logits_(other.logits_) {}
+
+void Sequence::add(int32_t token) {
+  OneToken handler(*method_, cache_);
+  logits_ = model_.compute({&token, 1}, cache_.tokens, handler);
+  ++cache_.tokens;
+  method_->after_token(cache_);
+}
+
+}  // namespace tessera::lab

@@ -1,0 +1,122 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <numeric>
+
+#include "eval/lab/attention.h"
+#include "eval/lab/sequence.h"
+#include "models/random_checkpoint.h"
+#include "tests/eval/lab/golden.h"
+#include "tests/models/model_runner.h"
+#include "tests/models/temporary_directory.h"
+#include "tests/models/tiny_models.h"
+
+namespace tessera::lab {
+namespace {
+
+constexpr uint64_t kSeed = 7;
+
+class Laboratory : public testing::TestWithParam<TinyModel> {
+ protected:
+  void SetUp() override {
+    const TinyModel& of = GetParam();
+    ASSERT_TRUE(
+        write_random_checkpoint(directory_.path(), of.config, kSeed, of.type, of.shards).ok());
+    ModelOptions options{.model = directory_.path(), .weights = WeightFormat::f32};
+    options.context = 160;
+    absl::StatusOr<std::unique_ptr<Model>> loaded = Model::load(options);
+    ASSERT_TRUE(loaded.ok()) << loaded.status();
+    model_ = *std::move(loaded);
+    tokens_.resize(150);
+    std::iota(tokens_.begin(), tokens_.end(), 3);
+    for (int32_t& token : tokens_) token = token * 31 % of.config.vocab;
+  }
+
+  TemporaryDirectory directory_;
+  std::unique_ptr<Model> model_;
+  std::vector<int32_t> tokens_;
+};
+
+double relative_difference(std::span<const float> a, std::span<const float> b) {
+  double largest = 0;
+  double most = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    largest = std::max(largest, double{std::fabs(a[i])});
+    most = std::max(most, double{std::fabs(a[i] - b[i])});
+  }
+  return most / largest;
+}
+
+TEST_P(Laboratory, GivesTheLogitsOfTheServedAttention) {
+  const auto expected =
+      ModelRunner(directory_.path(), {.isa = best_cpu_isa()}).sequence(tokens_, 64);
+  const auto full = make_method("full", model_->shape());
+  const std::span<const int32_t> all(tokens_);
+  Sequence sequence(*model_, *full, all.first(140));
+  EXPECT_LT(relative_difference(expected[139], sequence.logits()), 1e-4);
+  for (size_t i = 140; i < all.size(); ++i) {
+    sequence.add(all[i]);
+    EXPECT_LT(relative_difference(expected[i], sequence.logits()), 1e-4) << "token " << i;
+  }
+}
+
+TEST_P(Laboratory, ComputesAPromptBehindTheBeginningOfAnotherToTheSameBits) {
+  std::vector<int32_t> other = tokens_;
+  other.resize(100);
+  other.back() = (other.back() + 1) % GetParam().config.vocab;
+  const std::vector<float> alone = model_->prompt(tokens_)->logits;
+  absl::StatusOr<std::unique_ptr<Model>> second =
+      Model::load({.model = directory_.path(), .weights = WeightFormat::f32, .context = 160});
+  ASSERT_TRUE(second.ok());
+  (*second)->prompt(other);
+  EXPECT_EQ((*second)->prompt(tokens_)->logits, alone);
+}
+
+TEST_P(Laboratory, MakesKeysAndValuesOfALayersInput) {
+  const std::shared_ptr<const Prompt> prompt = model_->prompt(tokens_);
+  for (int32_t layer = 0; layer < model_->shape().layers; ++layer) {
+    const LayerPrompt& from = prompt->layers[static_cast<size_t>(layer)];
+    const Model::KeysAndValues made = model_->project(layer, from.input);
+    Rows keys = made.keys_before;
+    for (int32_t i = 0; i < prompt->size(); ++i) {
+      EXPECT_EQ(relative_difference(from.keys_before.row(i), made.keys_before.row(i)), 0);
+      EXPECT_EQ(relative_difference(from.values.row(i), made.values.row(i)), 0);
+      model_->rotate(layer, i, keys.row(i));
+      EXPECT_EQ(relative_difference(from.keys.row(i), keys.row(i)), 0);
+      model_->rotate_back(layer, i, keys.row(i));
+      EXPECT_LT(relative_difference(from.keys_before.row(i), keys.row(i)), 1e-5);
+    }
+  }
+}
+
+std::vector<TinyModel> chosen_models() {
+  std::vector<TinyModel> chosen;
+  for (const auto& models : {tiny_models(), tiny_family_models()}) {
+    for (const TinyModel& model : models) {
+      for (const char* name : {"qwen2", "qwen3", "mistral_window", "gemma3", "mixtral", "granite"}) {
+        if (model.name == name) chosen.push_back(model);
+      }
+    }
+  }
+  return chosen;
+}
+
+INSTANTIATE_TEST_SUITE_P(Of, Laboratory, testing::ValuesIn(chosen_models()),
+                         [](const auto& of) { return of.param.name; });
+
+TEST(Attention, SumsToOneOverWhatAQuerySees) {
+  const std::vector<float> row = attention_row(golden_prompt(), 1, 3, 40);
+  EXPECT_EQ(row.size(), 41u);
+  EXPECT_NEAR(std::accumulate(row.begin(), row.end(), 0.0), 1, 1e-6);
+}
+
+TEST(Methods, RefuseAnUnknownNumberWithThoseThatThereAre) {
+  const absl::Status status =
+      find_methods("snapkv:bugdet=0.1", golden_prompt().shape).status();
+  EXPECT_EQ(status.message(),
+            "--method snapkv:bugdet=0.1: has no number 'bugdet'; it has budget=0.2, kernel=5, "
+            "window=32");
+}
+
+}  // namespace
+}  // namespace tessera::lab
