@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <utility>
 
 #include "kernels/cpu/threads/thread_pool.h"
 
 // The widest instruction set of the machine, chosen when the program starts.
-#define TESSERA_LAB_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#define TESSERA_LAB_CLONES \
+  __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 
 namespace tessera::lab {
 namespace {
@@ -40,6 +42,16 @@ void logits_of(std::span<const float> query, MatrixView<const float> keys, int32
 
 int32_t first_seen(int32_t position, int32_t window) {
   return window > 0 ? std::max(0, position + 1 - window) : 0;
+}
+
+// Attention of the query at `position`, [position + 1].
+void attention_of(const LayerPrompt& from, std::span<const float> query,
+                  MatrixView<const float> keys, int32_t position, std::span<float> row) {
+  const int32_t first = first_seen(position, from.window);
+  std::ranges::fill(row.first(static_cast<size_t>(first)), 0.0f);
+  const auto seen = row.subspan(static_cast<size_t>(first));
+  logits_of(query, keys, first, position + 1, from.scale, seen);
+  softmax(seen);
 }
 
 }  // namespace
@@ -102,23 +114,51 @@ void for_each_attention_row(const Prompt& prompt, int32_t layer, int32_t head, i
   const MatrixView<const float> keys = from.keys_of(prompt.shape, head / prompt.shape.group());
   std::vector<float> row(static_cast<size_t>(std::max(end, 0)));
   for (int32_t position = begin; position < end; ++position) {
-    const int32_t first = first_seen(position, from.window);
     const auto all = std::span(row).first(static_cast<size_t>(position) + 1);
-    std::ranges::fill(all.first(static_cast<size_t>(first)), 0.0f);
-    const auto seen = all.subspan(static_cast<size_t>(first));
-    logits_of(queries.row(position), keys, first, position + 1, from.scale, seen);
-    softmax(seen);
+    attention_of(from, queries.row(position), keys, position, all);
     see(position, all);
+  }
+}
+
+void for_each_group_row(const Prompt& prompt, int32_t layer, int32_t kv_head, int32_t begin,
+                        int32_t end,
+                        const std::function<void(int32_t, MatrixView<const float>)>& see) {
+  const LayerPrompt& from = prompt.layers[static_cast<size_t>(layer)];
+  const MatrixView<const float> keys = from.keys_of(prompt.shape, kv_head);
+  const int32_t group = prompt.shape.group();
+  Rows rows(group, std::max(end, 0));
+  for (int32_t position = begin; position < end; ++position) {
+    const int32_t seen = position + 1;
+    for (int32_t i = 0; i < group; ++i) {
+      const MatrixView<const float> queries = from.queries_of(prompt.shape, kv_head * group + i);
+      attention_of(from, queries.row(position), keys, position,
+                   rows.row(i).first(static_cast<size_t>(seen)));
+    }
+    see(position, std::as_const(rows).columns(0, seen));
+  }
+}
+
+void for_each_head(const Prompt& prompt, const std::function<void(int32_t, int32_t)>& body) {
+  const int64_t heads = int64_t{prompt.shape.layers} * prompt.shape.kv_heads;
+  const auto run = [&](int64_t begin, int64_t end, int /*worker*/) {
+    for (int64_t head = begin; head < end; ++head) {
+      body(static_cast<int32_t>(head / prompt.shape.kv_heads),
+           static_cast<int32_t>(head % prompt.shape.kv_heads));
+    }
+  };
+  if (prompt.pool == nullptr) {
+    run(0, heads, 0);
+  } else {
+    prompt.pool->parallel_for(heads, 1, run);
   }
 }
 
 std::vector<float> attention_row(const Prompt& prompt, int32_t layer, int32_t head,
                                  int32_t position) {
   std::vector<float> row;
-  for_each_attention_row(prompt, layer, head, position, position + 1,
-                         [&](int32_t, std::span<const float> seen) {
-                           row.assign(seen.begin(), seen.end());
-                         });
+  for_each_attention_row(
+      prompt, layer, head, position, position + 1,
+      [&](int32_t, std::span<const float> seen) { row.assign(seen.begin(), seen.end()); });
   return row;
 }
 

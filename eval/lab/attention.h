@@ -31,7 +31,7 @@ struct CausalAttention {
   MatrixView<const float> keys;    // [at least first + count, kv_heads * head_dim]
   MatrixView<const float> values;  // likewise
   float scale = 0;
-  int32_t window = 0;  // sliding window in tokens; 0: none
+  int32_t window = 0;     // sliding window in tokens; 0: none
   MatrixView<float> out;  // [count, heads * head_dim]
 };
 void attend(const CausalAttention& args, ThreadPool& pool);
@@ -45,6 +45,15 @@ std::vector<float> attention_row(const Prompt& prompt, int32_t layer, int32_t he
 void for_each_attention_row(const Prompt& prompt, int32_t layer, int32_t head, int32_t begin,
                             int32_t end,
                             const std::function<void(int32_t, std::span<const float>)>& see);
+
+// Likewise for the query heads of a KV head at once: [group, position + 1].
+void for_each_group_row(const Prompt& prompt, int32_t layer, int32_t kv_head, int32_t begin,
+                        int32_t end,
+                        const std::function<void(int32_t, MatrixView<const float>)>& see);
+
+// Calls body(layer, kv_head) for every head of a prompt, on the threads of its pool.
+// Requires: calls for different heads do not write to the same place.
+void for_each_head(const Prompt& prompt, const std::function<void(int32_t, int32_t)>& body);
 
 // Attention of one query head group over a cache's entries.
 // entries: ascending indices; no value: all

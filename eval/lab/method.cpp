@@ -20,14 +20,15 @@ absl::StatusOr<NamedMethod> make_method(const std::string& text, const Shape& sh
   const std::pair<std::string, std::string> parts = absl::StrSplit(text, absl::MaxSplits(':', 1));
   NamedMethod made{.name = text, .line = find_line(parts.first)};
   if (made.line == nullptr) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--method: there is no method '", parts.first, "'; there are ",
-        absl::StrJoin(methods(), ", ", [](std::string* out, const MethodLine& line) {
-          out->append(std::string(line.name));
-        })));
+    return absl::InvalidArgumentError(
+        absl::StrCat("--method: there is no method '", parts.first, "'; there are ",
+                     absl::StrJoin(methods(), ", ", [](std::string* out, const MethodLine& line) {
+                       out->append(std::string(line.name));
+                     })));
   }
   const auto refuse = [&](const absl::Status& status) {
-    return absl::Status(status.code(), absl::StrCat("--method ", text, ": ", std::string(status.message())));
+    return absl::Status(status.code(),
+                        absl::StrCat("--method ", text, ": ", std::string(status.message())));
   };
   absl::StatusOr<Settings> settings = Settings::parse(parts.second);
   if (!settings.ok()) return refuse(settings.status());

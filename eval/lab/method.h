@@ -20,9 +20,9 @@ namespace tessera::lab {
 struct Read {
   int32_t layer = 0;
   int32_t kv_head = 0;
-  int32_t position = 0;              // of the token, which is the newest entry
-  float scale = 0;                   // of q . k
-  MatrixView<const float> queries;   // [group, head_dim], after RoPE
+  int32_t position = 0;             // of the token, which is the newest entry
+  float scale = 0;                  // of q . k
+  MatrixView<const float> queries;  // [group, head_dim], after RoPE
 };
 
 // A method of the literature over plain keys and values. It decides after a prompt, before each

@@ -21,10 +21,10 @@ struct LayerParts {
     const PackedWeight* weight = nullptr;
     std::span<const float> bias;
   };
-  std::vector<Product> products;      // of [queries, keys, values], in order of columns
-  std::span<const float> key_norm;    // of each head; empty: none
+  std::vector<Product> products;    // of [queries, keys, values], in order of columns
+  std::span<const float> key_norm;  // of each head; empty: none
   float norm_epsilon = 0;
-  int32_t rotary_dim = 0;             // 0: no RoPE
+  int32_t rotary_dim = 0;  // 0: no RoPE
   RopeTable keys;
 };
 
@@ -194,9 +194,9 @@ class ModelImpl final : public Model {
         .limits = {.tokens = kStepTokens, .sequences = 1, .context = options_.context},
         .max_logits_rows = 1,
         .load = {.threads = pool_->threads()}};
-    TESSERA_ASSIGN_OR_RETURN(transformer_,
-                             Transformer::load(options_.model, transformer,
-                                               laboratory_backend(isa), pool_->stream()));
+    TESSERA_ASSIGN_OR_RETURN(
+        transformer_,
+        Transformer::load(options_.model, transformer, laboratory_backend(isa), pool_->stream()));
     shape_ = {config().layers, config().heads, config().kv_heads, config().head_dim};
     parts_.resize(static_cast<size_t>(shape_.layers));
     logits_.resize(static_cast<size_t>(config().vocab));
@@ -285,11 +285,9 @@ class ModelImpl final : public Model {
     TESSERA_CHECK(column == qkv.cols(), "products of q, k and v");
     const MatrixView<float> keys = qkv.view().columns(query_width, kv_width);
     if (!parts.key_norm.empty()) {
-      g_plain.rms_norm({.in = keys,
-                        .weight = parts.key_norm,
-                        .epsilon = parts.norm_epsilon,
-                        .out = keys},
-                       pool_->stream());
+      g_plain.rms_norm(
+          {.in = keys, .weight = parts.key_norm, .epsilon = parts.norm_epsilon, .out = keys},
+          pool_->stream());
     }
     KeysAndValues made{Rows(kv_width), Rows(kv_width)};
     made.keys_before.add(keys);
@@ -302,6 +300,7 @@ class ModelImpl final : public Model {
   Prompt begin_prompt(std::span<const int32_t> tokens) const {
     Prompt begun;
     begun.shape = shape_;
+    begun.pool = pool_.get();
     begun.layers.resize(static_cast<size_t>(shape_.layers));
     const Prompt* longest = nullptr;
     int32_t shared = 0;

@@ -24,8 +24,8 @@ struct LayerStep {
   MatrixView<const float> keys_before;  // [tokens, kv_heads * head_dim], before RoPE
   MatrixView<const float> keys;         // likewise, after RoPE
   MatrixView<const float> values;
-  float scale = 0;      // of q . k
-  int32_t window = 0;   // sliding window in tokens; 0: none
+  float scale = 0;        // of q . k
+  int32_t window = 0;     // sliding window in tokens; 0: none
   MatrixView<float> out;  // [tokens, heads * head_dim]: to be written
 };
 
@@ -40,8 +40,8 @@ struct ModelOptions {
   std::filesystem::path model;
   std::optional<WeightFormat> weights = std::nullopt;  // none: as the checkpoint has them
   std::optional<CpuIsa> isa = std::nullopt;            // none: the best of this machine
-  int32_t threads = 0;                  // 0: one for each core
-  int32_t context = 0;                  // tokens of the longest sequence
+  int32_t threads = 0;                                 // 0: one for each core
+  int32_t context = 0;                                 // tokens of the longest sequence
 };
 
 // A real model on the CPU whose attention is the laboratory's. Its other layers are the server's.

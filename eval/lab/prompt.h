@@ -5,6 +5,10 @@
 
 #include "eval/lab/rows.h"
 
+namespace tessera {
+class ThreadPool;
+}  // namespace tessera
+
 namespace tessera::lab {
 
 // Shapes that a method needs of its model.
@@ -20,12 +24,12 @@ struct Shape {
 
 // Everything that one layer computed of a prompt, with full attention. Heads lie side by side.
 struct LayerPrompt {
-  Rows input;        // [tokens, hidden]: q, k and v are products of it
-  Rows queries;      // [tokens, heads * head_dim], after RoPE
-  Rows keys_before;  // [tokens, kv_heads * head_dim], before RoPE
-  Rows keys;         // [tokens, kv_heads * head_dim], after RoPE
-  Rows values;       // [tokens, kv_heads * head_dim]
-  float scale = 0;   // of q . k
+  Rows input;          // [tokens, hidden]: q, k and v are products of it
+  Rows queries;        // [tokens, heads * head_dim], after RoPE
+  Rows keys_before;    // [tokens, kv_heads * head_dim], before RoPE
+  Rows keys;           // [tokens, kv_heads * head_dim], after RoPE
+  Rows values;         // [tokens, kv_heads * head_dim]
+  float scale = 0;     // of q . k
   int32_t window = 0;  // sliding window in tokens; 0: none
 
   // Views of one head, [tokens, head_dim].
@@ -44,7 +48,8 @@ struct Prompt {
   Shape shape;
   std::vector<int32_t> tokens;
   std::vector<LayerPrompt> layers;
-  std::vector<float> logits;  // [vocab], after the last token
+  std::vector<float> logits;   // [vocab], after the last token
+  ThreadPool* pool = nullptr;  // of the model, for methods; null: the calling thread alone
 
   int32_t size() const { return static_cast<int32_t>(tokens.size()); }
 };

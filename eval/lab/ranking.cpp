@@ -36,8 +36,7 @@ std::vector<int32_t> largest(std::span<const float> scores, int32_t count) {
 }
 
 std::vector<float> mean_pool(std::span<const float> scores, int32_t width) {
-  std::vector<float> pooled =
-      pool(scores, width, 0, [](float& sum, float score) { sum += score; });
+  std::vector<float> pooled = pool(scores, width, 0, [](float& sum, float score) { sum += score; });
   for (float& score : pooled) score /= static_cast<float>(width);
   return pooled;
 }

@@ -20,12 +20,12 @@ class OneToken final : public LayerHandler {
       head.add(step.first, step.keys.columns(column, shape.head_dim).row(0),
                step.values.columns(column, shape.head_dim).row(0));
       const int64_t first = column * shape.group();
-      const Read read{.layer = step.layer,
-                      .kv_head = kv_head,
-                      .position = step.first,
-                      .scale = step.scale,
-                      .queries = {step.queries.data + first, shape.group(), shape.head_dim,
-                                  shape.head_dim}};
+      const Read read{
+          .layer = step.layer,
+          .kv_head = kv_head,
+          .position = step.first,
+          .scale = step.scale,
+          .queries = {step.queries.data + first, shape.group(), shape.head_dim, shape.head_dim}};
       const MatrixView<float> out{step.out.data + first, shape.group(), shape.head_dim,
                                   shape.head_dim};
       const auto entries = entries_in_window(method_.choose(read, head), head, step);

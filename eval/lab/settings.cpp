@@ -33,9 +33,9 @@ double Settings::number(std::string_view name, double otherwise) {
 absl::Status Settings::check_all_read() const {
   for (const auto& [name, value] : given_) {
     if (!read_.contains(name)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("has no number '", name, "'; it has ",
-                       read_.empty() ? "none" : absl::StrJoin(read_, ", ", absl::PairFormatter("="))));
+      return absl::InvalidArgumentError(absl::StrCat(
+          "has no number '", name, "'; it has ",
+          read_.empty() ? "none" : absl::StrJoin(read_, ", ", absl::PairFormatter("="))));
     }
   }
   return absl::OkStatus();

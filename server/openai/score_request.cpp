@@ -27,10 +27,8 @@ struct Sides {
   std::string_view first;
   std::string_view second;
 };
-constexpr Sides kSides[] = {{"text_1", "text_2"},
-                            {"queries", "items"},
-                            {"queries", "documents"},
-                            {"data_1", "data_2"}};
+constexpr Sides kSides[] = {
+    {"text_1", "text_2"}, {"queries", "items"}, {"queries", "documents"}, {"data_1", "data_2"}};
 
 // Reads a text: a string, or an object with the member `text`.
 void read_text(BodyFields& fields, const std::string& place, const json& value,
@@ -69,8 +67,8 @@ std::size_t read_texts(BodyFields& fields, std::string_view name, EmbeddingReque
   } else if (!value->is_array()) {
     read_text(fields, std::string(name), *value, out);
   } else if (value->empty() || value->size() > kMaxEmbeddingInputs) {
-    fields.refuse(name, fmt::format("has {} texts, 1 to {} are allowed", value->size(),
-                                    kMaxEmbeddingInputs));
+    fields.refuse(
+        name, fmt::format("has {} texts, 1 to {} are allowed", value->size(), kMaxEmbeddingInputs));
   } else {
     out.inputs.reserve(before + value->size());
     for (std::size_t i = 0; i < value->size() && fields.status().ok(); ++i) {
@@ -129,9 +127,9 @@ absl::StatusOr<ScoreRequest> parse_score_request(std::string_view body) {
   fields.refuse_unknown();
   TESSERA_RETURN_IF_ERROR(fields.status());
   if (request.pairs.firsts != 1 && request.pairs.firsts != seconds) {
-    return invalid_field(sides.first,
-                         fmt::format("{} has {} texts and {} has {}: send one, or as many",
-                                     sides.first, request.pairs.firsts, sides.second, seconds));
+    return invalid_field(
+        sides.first, fmt::format("{} has {} texts and {} has {}: send one, or as many", sides.first,
+                                 request.pairs.firsts, sides.second, seconds));
   }
   request.embed.fields = {sides.second, sides.first, request.pairs.firsts};
   plan_answer(/*with_documents=*/false, request);

@@ -80,12 +80,14 @@ TEST_F(HttpScores, RanksDocumentsByTheirCosineWithTheQuery) {
 
 TEST_F(HttpScores, GivesTheBestFewWithOrWithoutTheirTexts) {
   start_answering();
-  const json objects = {{{"text", "aaaaaaaa"}}, {{"text", "a"}}, {{"type", "text"}, {"text", "aa"}}};
+  const json objects = {
+      {{"text", "aaaaaaaa"}}, {{"text", "a"}}, {{"type", "text"}, {"text", "aa"}}};
   for (const char* path : {"/v1/rerank", "/v2/rerank", "/rerank"}) {
-    const json best = answer(
-        path,
-        {{"query", {{"text", "a"}}}, {"documents", objects}, {"top_n", 2}, {"user", "someone"},
-         {"return_documents", false}});
+    const json best = answer(path, {{"query", {{"text", "a"}}},
+                                    {"documents", objects},
+                                    {"top_n", 2},
+                                    {"user", "someone"},
+                                    {"return_documents", false}});
     ASSERT_EQ(best.at("results").size(), 2u) << best;
     EXPECT_EQ(best.at("results")[0], (json{{"index", 1}, {"relevance_score", 1}}));
     EXPECT_EQ(best.at("results")[1].at("index"), 2);
@@ -101,7 +103,8 @@ TEST_F(HttpScores, GivesTheBestFewWithOrWithoutTheirTexts) {
 
 TEST_F(HttpScores, OfTheSameValueKeepTheirOrder) {
   start_answering();
-  const json same = answer("/rerank", {{"query", "bbbbb"}, {"documents", {"a", "a", "a", "bbbbb", "a"}}});
+  const json same =
+      answer("/rerank", {{"query", "bbbbb"}, {"documents", {"a", "a", "a", "bbbbb", "a"}}});
   std::vector<int> order;
   for (const json& one : same.at("results")) {
     order.push_back(one.at("index"));
@@ -184,31 +187,49 @@ TEST_F(HttpScores, RefuseByNameWhatTheyCannotDo) {
            {"/v1/rerank", {{"query", "a"}, {"documents", many}}, "documents", "2049 texts"},
            {"/v1/rerank", {{"query", "a"}, {"documents", most}}, "documents", "2049 inputs"},
            {"/v1/rerank", {{"query", "a"}, {"documents", {"a", 5}}}, "documents[1]", "not 5"},
-           {"/v1/rerank", {{"query", "a"}, {"documents", {{{"title", "a"}}}}}, "documents[0].text",
+           {"/v1/rerank",
+            {{"query", "a"}, {"documents", {{{"title", "a"}}}}},
+            "documents[0].text",
             "is missing"},
-           {"/v1/rerank", {{"query", "a"}, {"documents", {{{"text", "a"}, {"title", "b"}}}}},
-            "documents[0].title", "not known"},
-           {"/v1/rerank", {{"query", {{"type", "image_url"}, {"text", ""}}}, {"documents", "a"}},
-            "query.type", "only texts"},
-           {"/v1/rerank", {{"query", "a"}, {"documents", {"b", longest}}}, "documents",
+           {"/v1/rerank",
+            {{"query", "a"}, {"documents", {{{"text", "a"}, {"title", "b"}}}}},
+            "documents[0].title",
+            "not known"},
+           {"/v1/rerank",
+            {{"query", {{"type", "image_url"}, {"text", ""}}}, {"documents", "a"}},
+            "query.type",
+            "only texts"},
+           {"/v1/rerank",
+            {{"query", "a"}, {"documents", {"b", longest}}},
+            "documents",
             "documents[1] has 100002 tokens"},
            {"/v1/rerank", {{"query", longest}, {"documents", "b"}}, "query", "query has 100002"},
            {"/v1/rerank", {{"query", "a"}, {"documents", "b"}, {"top_n", -1}}, "top_n", "from 0"},
-           {"/v1/rerank", {{"query", "a"}, {"documents", "b"}, {"max_tokens_per_doc", 9}},
-            "max_tokens_per_doc", "not known"},
-           {"/v1/rerank", {{"query", "a"}, {"documents", "b"}, {"normalize", false}}, "normalize",
+           {"/v1/rerank",
+            {{"query", "a"}, {"documents", "b"}, {"max_tokens_per_doc", 9}},
+            "max_tokens_per_doc",
             "not known"},
-           {"/v1/rerank", {{"query", "a"}, {"documents", "b"}, {"model", "gpt"}}, "model",
+           {"/v1/rerank",
+            {{"query", "a"}, {"documents", "b"}, {"normalize", false}},
+            "normalize",
+            "not known"},
+           {"/v1/rerank",
+            {{"query", "a"}, {"documents", "b"}, {"model", "gpt"}},
+            "model",
             "does not exist"},
            {"/v1/score", json::object(), "text_1", "text_1 is missing"},
            {"/v1/score", {{"items", "a"}}, "queries", "queries is missing"},
            {"/v1/score", {{"text_1", "a"}, {"items", "a"}}, "text_2", "text_2 is missing"},
            {"/v1/score", {{"text_1", "a"}, {"text_2", "a"}, {"items", "a"}}, "items", "not known"},
-           {"/v1/score", {{"text_1", {"a", "b"}}, {"text_2", {"a", "b", "c"}}}, "text_1",
+           {"/v1/score",
+            {{"text_1", {"a", "b"}}, {"text_2", {"a", "b", "c"}}},
+            "text_1",
             "text_1 has 2 texts and text_2 has 3"},
            {"/v1/score", {{"text_1", {"a", "b"}}, {"text_2", "c"}}, "text_1", "has 2 texts"},
            {"/v1/score", {{"text_1", {{1, 2}}}, {"text_2", "c"}}, "text_1[0]", "not a list of 2"},
-           {"/v1/score", {{"queries", {"a", "b"}}, {"items", {"c", longest}}}, "items",
+           {"/v1/score",
+            {{"queries", {"a", "b"}}, {"items", {"c", longest}}},
+            "items",
             "items[1] has 100002"},
            {"/v1/score", {{"text_1", "a"}, {"text_2", "c"}, {"top_n", 1}}, "top_n", "not known"}}) {
     const HttpClientResponse response = ask(one.path, one.body);

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <algorithm>
 #include <numeric>
+#include <utility>
 #include <vector>
 
 #include "eval/lab/method.h"
@@ -9,7 +11,8 @@ namespace tessera::lab {
 
 // Keeps the first tokens, the attention sinks, and the newest ones. Positions are those in the
 // cache, as the paper has them (section 3.2): keys move closer when tokens between them are
-// dropped.
+// dropped. Here queries and the newest keys stay where they are, and the sinks' keys are turned
+// towards them, which gives the same distances.
 class StreamingLlm final : public Cloned<StreamingLlm> {
  public:
   static std::unique_ptr<Method> make(Settings& settings, const Shape& /*shape*/) {
@@ -19,29 +22,54 @@ class StreamingLlm final : public Cloned<StreamingLlm> {
     return method;
   }
 
-  void fill(const Prompt& prompt, Cache& cache) override {
-    tokens_ = static_cast<int32_t>(budget_ * prompt.size()) + sinks_;
-    add_all_tokens(prompt, cache);
-    for (HeadCache& head : cache.heads) keep_newest(head);
+  std::vector<float> compute_prompt(Model& model, std::span<const int32_t> tokens,
+                                    Cache& cache) override {
+    model_ = &model;
+    return Method::compute_prompt(model, tokens, cache);
   }
 
-  void after_read(const Read& /*read*/, MatrixView<const float> /*weights*/,
-                  HeadCache& head) override {
-    keep_newest(head);
+  void fill(const Prompt& prompt, Cache& cache) override {
+    tokens_ = std::max(static_cast<int32_t>(budget_ * prompt.size()), sinks_ + 1);
+    add_all_tokens(prompt, cache);
+    sink_keys_.clear();
+    for (const LayerPrompt& layer : prompt.layers) {
+      sink_keys_.emplace_back(layer.keys_before.cols());
+      sink_keys_.back().add(layer.keys_before.view().first_rows(std::min(sinks_, prompt.size())));
+    }
+    for (int32_t layer = 0; layer < prompt.shape.layers; ++layer) {
+      for (int32_t head = 0; head < prompt.shape.kv_heads; ++head) {
+        keep_newest(layer, head, prompt.size() - 1, cache.at(layer, head));
+      }
+    }
+  }
+
+  void after_read(const Read& read, MatrixView<const float> /*weights*/, HeadCache& head) override {
+    keep_newest(read.layer, read.kv_head, read.position, head);
   }
 
  private:
-  void keep_newest(HeadCache& head) const {
+  void keep_newest(int32_t layer, int32_t kv_head, int32_t newest, HeadCache& head) const {
     if (head.size() <= tokens_) return;
     std::vector<int32_t> kept(static_cast<size_t>(tokens_));
     std::iota(kept.begin(), kept.begin() + sinks_, 0);
     std::iota(kept.begin() + sinks_, kept.end(), head.size() - (tokens_ - sinks_));
     head.keep(kept);
+    const int32_t dropped = newest + 1 - tokens_;
+    const Rows& keys = sink_keys_[static_cast<size_t>(layer)];
+    for (int32_t sink = 0; sink < sinks_; ++sink) {
+      const std::span<float> key = head.keys.row(sink);
+      std::ranges::copy(
+          keys.row(sink).subspan(static_cast<size_t>(kv_head) * key.size(), key.size()),
+          key.begin());
+      model_->rotate(layer, sink + dropped, key);
+    }
   }
 
+  Model* model_ = nullptr;
   int32_t sinks_ = 0;
   double budget_ = 0;
-  int32_t tokens_ = 0;  // sinks and window
+  int32_t tokens_ = 0;           // sinks and window
+  std::vector<Rows> sink_keys_;  // [layers], before RoPE
 };
 
 }  // namespace tessera::lab

@@ -1,19 +1,70 @@
 #include <array>
 
 #include "eval/lab/method.h"
+#include "eval/lab/methods/a2sf.h"
+#include "eval/lab/methods/ada_kv.h"
+#include "eval/lab/methods/expected_attention.h"
 #include "eval/lab/methods/full.h"
+#include "eval/lab/methods/h2o.h"
+#include "eval/lab/methods/keyformer.h"
+#include "eval/lab/methods/lazy_eviction.h"
+#include "eval/lab/methods/pyramid_kv.h"
+#include "eval/lab/methods/scissorhands.h"
 #include "eval/lab/methods/snap_kv.h"
 #include "eval/lab/methods/streaming_llm.h"
+#include "eval/lab/methods/tova.h"
+#include "eval/lab/methods/zigzag_kv.h"
 
 namespace tessera::lab {
 namespace {
 
 constexpr auto kMethods = std::to_array<MethodLine>({
     {"full", "", "Keeps every token in f16.", "", Full::make},
+
+    // Eviction.
+    {"streaming-llm", "StreamingLLM (Xiao et al., 2023), section 3.2",
+     "Keeps the first and the newest tokens, at their positions in the cache.",
+     "A prompt is computed with full attention.", StreamingLlm::make},
+    {"h2o", "H2O (Zhang et al., 2023), algorithm 1",
+     "Keeps the tokens with the largest sum of attention, and the newest ones.",
+     "A prompt is computed with full attention and evicted at its end, as the authors' code does. "
+     "Query heads that share keys add their attention.",
+     H2o::make},
+    {"tova", "TOVA (Oren et al., 2024), section 3",
+     "Keeps the tokens that the newest query attends to.", "", Tova::make},
+    {"scissorhands", "Scissorhands (Liu et al., 2023), algorithms 1 and 2",
+     "Drops the tokens that were unimportant to most queries of a window.",
+     "A prompt is computed with full attention and evicted at its end. Query heads that share keys "
+     "count by their mean attention.",
+     Scissorhands::make},
+    {"keyformer", "Keyformer (Adnan et al., 2024), algorithm 1",
+     "Keeps the tokens with the largest sum of a softmax with noise and a rising temperature.",
+     "The noise is a hash of the layer, the head, the query and the token, so that runs repeat. "
+     "Query heads that share keys add their sums.",
+     Keyformer::make},
+    {"a2sf", "A2SF (Jo and Shin, 2024), section 3",
+     "Keeps the tokens with the largest sum of attention, in which older attention fades.",
+     "The newest 16 tokens stay and the factor is 0.95, as in the authors' code. Query heads that "
+     "share keys add their attention.",
+     A2sf::make},
+    {"lazy-eviction", "LazyEviction (Zhang et al., 2025)",
+     "Evicts the tokens that were not attended to for long, by their own longest pause.",
+     "The score is the time since the last attention over the longest pause, without the paper's "
+     "second term; the threshold of attention is ours.",
+     LazyEviction::make},
     {"snapkv", "SnapKV (Li et al., 2024), algorithm 1",
      "Keeps the tokens that the prompt's last queries attend to.", "", SnapKv::make},
-    {"streaming-llm", "StreamingLLM (Xiao et al., 2023), section 3.2",
-     "Keeps the first and the newest tokens.", "", StreamingLlm::make},
+    {"pyramidkv", "PyramidKV (Cai et al., 2024), section 4.2",
+     "SnapKV, with budgets that fall from layer to layer.", "", PyramidKv::make},
+    {"zigzagkv", "ZigZagKV (Zhong et al., 2024), section 4",
+     "SnapKV, with budgets by how far the attention of a layer and head is spread.",
+     "The spread is measured over the window's queries. The bound is half of the budget.",
+     ZigZagKv::make},
+    {"ada-kv", "Ada-KV (Feng et al., 2024), algorithm 1",
+     "SnapKV, with one budget for the heads of a layer.", "", AdaKv::make},
+    {"expected-attention", "Expected Attention (Devoto et al., 2025), section 3",
+     "Keeps the tokens that normally distributed future queries attend to.", "",
+     ExpectedAttention::make},
 });
 
 }  // namespace

@@ -2,13 +2,73 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 
 #include "absl/strings/escaping.h"
+#include "eval/lab/attention.h"
+#include "kernels/cpu/threads/thread_pool.h"
 
 namespace tessera::lab {
+namespace {
+
+using Kept = std::vector<std::vector<std::vector<int32_t>>>;
+
+Rows first_rows(const Rows& rows, int32_t count) {
+  Rows first(rows.cols());
+  first.add(rows.view().first_rows(count));
+  return first;
+}
+
+class GoldenModel final : public Model {
+ public:
+  const Shape& shape() const override { return golden_prompt().shape; }
+  const ModelConfig& config() const override { return config_; }
+  std::string device() const override { return "none"; }
+  ThreadPool& pool() override { return pool_; }
+  std::vector<float> compute(std::span<const int32_t> /*tokens*/, int32_t /*first*/,
+                             LayerHandler& /*handler*/) override {
+    ADD_FAILURE() << "The golden model computes nothing.";
+    return {};
+  }
+  std::shared_ptr<const Prompt> prompt(std::span<const int32_t> tokens) override {
+    return std::make_shared<Prompt>(golden_beginning(static_cast<int32_t>(tokens.size())));
+  }
+  void rotate(int32_t /*layer*/, int32_t position, std::span<float> heads) const override {
+    turn(position, heads);
+  }
+  void rotate_back(int32_t /*layer*/, int32_t position, std::span<float> heads) const override {
+    turn(-position, heads);
+  }
+  KeysAndValues project(int32_t /*layer*/, const Rows& /*input*/) override {
+    ADD_FAILURE() << "The golden model has no weights.";
+    return {};
+  }
+
+ private:
+  void turn(int32_t position, std::span<float> heads) const {
+    const auto dim = static_cast<size_t>(shape().head_dim);
+    for (size_t head = 0; head < heads.size(); head += dim) {
+      for (size_t i = 0; i < dim / 2; ++i) {
+        const double angle =
+            position * std::pow(1e4, -2 * static_cast<double>(i) / static_cast<double>(dim));
+        const double first = double{heads[head + i]};
+        const double second = double{heads[head + i + dim / 2]};
+        heads[head + i] = static_cast<float>(first * std::cos(angle) - second * std::sin(angle));
+        heads[head + i + dim / 2] =
+            static_cast<float>(second * std::cos(angle) + first * std::sin(angle));
+      }
+    }
+  }
+
+  ModelConfig config_;
+  ThreadPool pool_{1};
+};
+
+}  // namespace
 
 nlohmann::json golden(std::string_view name) {
   const std::filesystem::path file = std::filesystem::path(TESSERA_SOURCE_DIR) / "tests" /
@@ -63,6 +123,59 @@ Cache fill_from_golden_prompt(Method& method) {
   return cache;
 }
 
+Prompt golden_beginning(int32_t tokens) {
+  Prompt beginning = golden_prompt();
+  beginning.tokens.resize(static_cast<size_t>(tokens));
+  for (LayerPrompt& layer : beginning.layers) {
+    for (Rows LayerPrompt::*rows :
+         {&LayerPrompt::input, &LayerPrompt::queries, &LayerPrompt::keys_before, &LayerPrompt::keys,
+          &LayerPrompt::values}) {
+      layer.*rows = first_rows(layer.*rows, tokens);
+    }
+  }
+  return beginning;
+}
+
+Model& golden_model() {
+  static GoldenModel model;
+  return model;
+}
+
+Cache compute_from_golden_model(Method& method, int32_t tokens) {
+  Cache cache(golden_prompt().shape);
+  method.compute_prompt(
+      golden_model(), std::span(golden_prompt().tokens).first(static_cast<size_t>(tokens)), cache);
+  cache.tokens = tokens;
+  return cache;
+}
+
+void read_golden_tokens(Method& method, Cache& cache) {
+  const Prompt& prompt = golden_prompt();
+  const Shape& shape = prompt.shape;
+  for (; cache.tokens < prompt.size(); ++cache.tokens) {
+    for (int32_t layer = 0; layer < shape.layers; ++layer) {
+      for (int32_t head = 0; head < shape.kv_heads; ++head) {
+        const std::array<int32_t, 1> position = {cache.tokens};
+        add_tokens(prompt, layer, head, position, cache);
+        const LayerPrompt& from = prompt.layers[static_cast<size_t>(layer)];
+        const std::span<const float> row = from.queries.row(cache.tokens);
+        const Read read{.layer = layer,
+                        .kv_head = head,
+                        .position = cache.tokens,
+                        .scale = from.scale,
+                        .queries = {row.data() + head * shape.group() * shape.head_dim,
+                                    shape.group(), shape.head_dim, shape.head_dim}};
+        HeadCache& own = cache.at(layer, head);
+        Rows out(shape.group(), shape.head_dim);
+        const Rows weights =
+            attend_cache(read.queries, read.scale, own, method.choose(read, own), out.view());
+        method.after_read(read, weights.view(), own);
+      }
+    }
+    method.after_token(cache);
+  }
+}
+
 std::vector<std::vector<std::vector<int32_t>>> kept_positions(const Cache& cache) {
   std::vector<std::vector<std::vector<int32_t>>> kept(static_cast<size_t>(cache.shape.layers));
   for (int32_t layer = 0; layer < cache.shape.layers; ++layer) {
@@ -73,15 +186,32 @@ std::vector<std::vector<std::vector<int32_t>>> kept_positions(const Cache& cache
   return kept;
 }
 
-void expect_kept_as_golden(std::string_view name) {
-  const nlohmann::json expected = golden(name);
+void expect_kept(const nlohmann::json& expected, std::string_view name) {
   for (const auto& [numbers, kept] : expected.items()) {
     SCOPED_TRACE(numbers);
-    const auto method =
-        make_method(std::string(name) + ":" + numbers, golden_prompt().shape);
-    EXPECT_EQ(kept_positions(fill_from_golden_prompt(*method)),
-              kept.get<std::vector<std::vector<std::vector<int32_t>>>>());
+    const auto method = make_method(std::string(name) + ":" + numbers, golden_prompt().shape);
+    EXPECT_EQ(kept_positions(compute_from_golden_model(*method, golden_prompt().size())),
+              kept.get<Kept>());
   }
+}
+
+void expect_kept_as_golden(std::string_view name) {
+  expect_kept(golden(name), name);
+}
+
+void expect_kept_later(const nlohmann::json& expected, std::string_view name) {
+  for (const auto& [numbers, kept] : expected.items()) {
+    SCOPED_TRACE(numbers);
+    const auto method = make_method(std::string(name) + ":" + numbers, golden_prompt().shape);
+    Cache cache = compute_from_golden_model(*method, 64);
+    EXPECT_EQ(kept_positions(cache), kept["prompt"].get<Kept>());
+    read_golden_tokens(*method, cache);
+    EXPECT_EQ(kept_positions(cache), kept["later"].get<Kept>());
+  }
+}
+
+void expect_kept_while_generating(std::string_view name) {
+  expect_kept_later(golden(name), name);
 }
 
 }  // namespace tessera::lab

@@ -1,10 +1,9 @@
 #pragma once
 
+#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
-
-#include <nlohmann/json.hpp>
 
 #include "eval/lab/method.h"
 
@@ -26,11 +25,31 @@ std::unique_ptr<Method> make_method(const std::string& name, const Shape& shape)
 // Returns: the cache that a method fills from the golden prompt.
 Cache fill_from_golden_prompt(Method& method);
 
+// Returns: the first tokens of the golden prompt.
+Prompt golden_beginning(int32_t tokens);
+
+// A model that knows the golden prompt and the RoPE of its Llama, and computes nothing. For methods
+// that need rotate().
+Model& golden_model();
+
+// Returns: the cache that a method fills from the golden prompt's first tokens, with a model.
+Cache compute_from_golden_model(Method& method, int32_t tokens);
+
+// Reads the golden prompt's tokens from cache.tokens to its end, as if they were generated with
+// the queries, keys and values that they have with full attention.
+void read_golden_tokens(Method& method, Cache& cache);
+
 // Returns: the positions that are kept, [layers][kv_heads].
 std::vector<std::vector<std::vector<int32_t>>> kept_positions(const Cache& cache);
 
-// Expects that a method keeps the positions that its oracle keeps, for all numbers in the golden
-// file NAME.json: {"numbers": [layers][kv_heads][positions]}.
+// Expects that a method keeps the positions that its oracle keeps, for all its numbers:
+// {"numbers": [layers][kv_heads][positions]}. By default they are the golden file NAME.json.
+void expect_kept(const nlohmann::json& expected, std::string_view name);
 void expect_kept_as_golden(std::string_view name);
+
+// Likewise of the prompt's first 64 tokens, and after the others have been read:
+// {"numbers": {"prompt": [layers][kv_heads][positions], "later": likewise}}.
+void expect_kept_later(const nlohmann::json& expected, std::string_view name);
+void expect_kept_while_generating(std::string_view name);
 
 }  // namespace tessera::lab

@@ -93,7 +93,8 @@ std::vector<TinyModel> chosen_models() {
   std::vector<TinyModel> chosen;
   for (const auto& models : {tiny_models(), tiny_family_models()}) {
     for (const TinyModel& model : models) {
-      for (const char* name : {"qwen2", "qwen3", "mistral_window", "gemma3", "mixtral", "granite"}) {
+      for (const char* name :
+           {"qwen2", "qwen3", "mistral_window", "gemma3", "mixtral", "granite"}) {
         if (model.name == name) chosen.push_back(model);
       }
     }
@@ -111,8 +112,7 @@ TEST(Attention, SumsToOneOverWhatAQuerySees) {
 }
 
 TEST(Methods, RefuseAnUnknownNumberWithThoseThatThereAre) {
-  const absl::Status status =
-      find_methods("snapkv:bugdet=0.1", golden_prompt().shape).status();
+  const absl::Status status = find_methods("snapkv:bugdet=0.1", golden_prompt().shape).status();
   EXPECT_EQ(status.message(),
             "--method snapkv:bugdet=0.1: has no number 'bugdet'; it has budget=0.2, kernel=5, "
             "window=32");

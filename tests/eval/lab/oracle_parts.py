@@ -38,3 +38,48 @@ def attention(prompt, layer, head):
     logits[np.triu_indices(len(logits), 1)] = -np.inf
     weights = np.exp(logits - logits.max(axis=-1, keepdims=True))
     return weights / weights.sum(axis=-1, keepdims=True)
+
+
+def softmax(logits):
+    weights = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    return weights / weights.sum(axis=-1, keepdims=True)
+
+
+def group_weights(prompt, layer, kv_head, query, positions):
+    """Returns: the attention of one query's head group over some tokens, [group, tokens], in f64."""
+    group = prompt.heads // prompt.kv_heads
+    queries = np.stack([head_of(prompt, layer, "queries", kv_head * group + i)[query] for i in range(group)])
+    keys = head_of(prompt, layer, "keys", kv_head)[positions]
+    return softmax(queries.astype(np.float64) @ keys.astype(np.float64).T * prompt.scale)
+
+
+def kept_while_generating(prompt, make, begin=64):
+    """Runs an evicting policy token by token: a prompt of `begin` tokens, then generated ones.
+
+    make(layer, kv_head) gives an object with see(query, positions, weights), called for each query, and
+    kept(generated, positions), the places that stay, called after the prompt and after each generated token.
+    Returns: the positions that stay after the prompt and after all tokens.
+    """
+    result = {"prompt": [], "later": []}
+    for layer in range(len(prompt.layers)):
+        for part in result.values():
+            part.append([])
+        for kv_head in range(prompt.kv_heads):
+            policy, positions = make(layer, kv_head), []
+            for query in range(len(prompt.ids)):
+                positions.append(query)
+                policy.see(query, positions, group_weights(prompt, layer, kv_head, query, positions))
+                if query + 1 >= begin:
+                    positions = [positions[i] for i in policy.kept(query + 1 - begin, positions)]
+                if query + 1 == begin:
+                    result["prompt"][-1].append(list(positions))
+            result["later"][-1].append(positions)
+    return result
+
+
+def best_and_newest(scores, count, newest):
+    """Returns: the places of the best scores and of the newest entries, ascending."""
+    newest = min(newest, count)
+    older = len(scores) - newest
+    best = np.argsort(-np.asarray(scores[:older]), kind="stable")[:count - newest]
+    return sorted(best.tolist()) + list(range(older, len(scores)))
