@@ -5,9 +5,21 @@
 #include "absl/strings/str_cat.h"
 
 namespace tessera {
+namespace {
+
+// A mapping rounds up to huge pages.
+constexpr int64_t kLeastMapping = int64_t{8} << 20;
+
+}  // namespace
 
 absl::StatusOr<AlignedMemory> AlignedMemory::allocate(int64_t bytes, const Backend& backend) {
   constexpr int64_t kMax = int64_t{1} << 46;  // limit of an address space
+  AlignedMemory memory;
+  memory.size_ = bytes;
+  if (backend.memory == nullptr && bytes >= kLeastMapping && bytes < kMax) {
+    memory.mapping_ = MemoryMapping(bytes);
+    if (memory.mapping_.data() != nullptr) return memory;
+  }
   void* allocated = nullptr;
   if (backend.memory != nullptr) {
     allocated = backend.memory->allocate(bytes);
@@ -21,9 +33,7 @@ absl::StatusOr<AlignedMemory> AlignedMemory::allocate(int64_t bytes, const Backe
   if (backend.memory == nullptr) {
     std::memset(allocated, 0, static_cast<size_t>(bytes));
   }
-  AlignedMemory memory;
   memory.data_ = {static_cast<std::byte*>(allocated), FreeMemory{backend.memory}};
-  memory.size_ = bytes;
   return memory;
 }
 

@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "kernels/backend.h"
+#include "kernels/memory_mapping.h"
 
 namespace tessera {
 
@@ -24,8 +25,8 @@ struct FreeMemory {
   }
 };
 
-// Owns one piece of memory for a backend's ops, aligned to kMemoryAlignment. Host memory is zeroed.
-// Device memory is not initialised.
+// Owns one piece of memory for a backend's ops, aligned to kMemoryAlignment. Host memory is zero; a
+// large piece becomes resident as it is written (MemoryMapping). Device memory is not initialised.
 class AlignedMemory {
  public:
   AlignedMemory() = default;
@@ -34,12 +35,13 @@ class AlignedMemory {
   // Errors: ResourceExhausted, with the number of bytes.
   static absl::StatusOr<AlignedMemory> allocate(int64_t bytes, const Backend& backend);
 
-  std::byte* data() const { return data_.get(); }
+  std::byte* data() const { return mapping_.data() != nullptr ? mapping_.data() : data_.get(); }
   int64_t size() const { return size_; }
   std::span<std::byte> bytes() const { return {data(), static_cast<size_t>(size_)}; }
 
  private:
   std::unique_ptr<std::byte, FreeMemory> data_;
+  MemoryMapping mapping_;  // in place of data_
   int64_t size_ = 0;
 };
 

@@ -1,8 +1,11 @@
 #include "models/rope_table.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <numbers>
+#include <span>
+#include <thread>
 
 namespace tessera {
 namespace {
@@ -85,6 +88,18 @@ double size_at(int64_t position, const RopeScaling& scaling, bool grows) {
   return scaling.attention_factor * (1 + scaling.query_growth * std::log(1 + contexts));
 }
 
+// Rows that a thread fills at a time. A context of a million tokens has as many rows.
+constexpr int64_t kRows = 4096;
+
+void fill_row(int64_t position, double size, std::span<const double> frequencies,
+              std::span<float> cos, std::span<float> sin) {
+  for (size_t pair = 0; pair < frequencies.size(); ++pair) {
+    const double angle = static_cast<double>(position) * frequencies[pair];
+    cos[pair] = static_cast<float>(size * std::cos(angle));
+    sin[pair] = static_cast<float>(size * std::sin(angle));
+  }
+}
+
 }  // namespace
 
 std::vector<double> rope_frequencies(const ModelConfig& config, int64_t context) {
@@ -100,14 +115,21 @@ std::vector<double> rope_frequencies(const ModelConfig& config, int64_t context)
 void fill_rope_table(const ModelConfig& config, bool grows, MatrixView<float> cos,
                      MatrixView<float> sin) {
   const std::vector<double> frequencies = rope_frequencies(config, cos.rows);
-  for (int64_t position = 0; position < cos.rows; ++position) {
-    const double size = size_at(position, config.rope_scaling, grows);
-    for (size_t pair = 0; pair < frequencies.size(); ++pair) {
-      const double angle = static_cast<double>(position) * frequencies[pair];
-      cos.row(position)[pair] = static_cast<float>(size * std::cos(angle));
-      sin.row(position)[pair] = static_cast<float>(size * std::sin(angle));
+  std::atomic<int64_t> next = 0;
+  const auto work = [&] {
+    for (int64_t first = next.fetch_add(kRows); first < cos.rows; first = next.fetch_add(kRows)) {
+      for (int64_t row = first; row < std::min(first + kRows, cos.rows); ++row) {
+        fill_row(row, size_at(row, config.rope_scaling, grows), frequencies, cos.row(row),
+                 sin.row(row));
+      }
     }
+  };
+  const auto cores = static_cast<int64_t>(std::thread::hardware_concurrency());
+  std::vector<std::jthread> others;
+  for (int64_t i = 1; i < std::min(div_ceil(cos.rows, kRows), cores); ++i) {
+    others.emplace_back(work);
   }
+  work();
 }
 
 }  // namespace tessera

@@ -11,6 +11,7 @@
 #include "models/decode_steps.h"
 #include "models/decoder_step.h"
 #include "models/key_frames.h"
+#include "models/load_transformer.h"
 #include "models/rope_config.h"
 #include "models/status_macros.h"
 #include "models/weights.h"
@@ -176,12 +177,20 @@ absl::StatusOr<std::unique_ptr<Transformer>> Transformer::load(const std::filesy
                                                                Stream /*stream*/) {
   TESSERA_ASSIGN_OR_RETURN(const ModelConfig whole, read_model_config(model));
   TESSERA_RETURN_IF_ERROR(check_options(options, whole));
+  TESSERA_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::open(model));
+  return load_transformer(whole, checkpoint, options, backend);
+}
+
+absl::StatusOr<std::unique_ptr<Transformer>> load_transformer(const ModelConfig& whole,
+                                                              const Checkpoint& checkpoint,
+                                                              const TransformerOptions& options,
+                                                              const Backend& backend) {
+  TESSERA_RETURN_IF_ERROR(check_options(options, whole));
   const Shard shard =
       options.ranks == nullptr ? Shard{} : Shard{options.ranks->rank(), options.ranks->ranks()};
   TESSERA_RETURN_IF_ERROR(check_divides(whole, shard.ranks));
   TESSERA_RETURN_IF_ERROR(check_experts(whole, backend));
   ModelConfig config = shard_config(whole, shard.ranks);
-  TESSERA_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::open(model));
   TESSERA_ASSIGN_OR_RETURN(KeyFrames key_frames, KeyFrames::create(whole, shard, checkpoint,
                                                                    backend, options.load.threads));
   TESSERA_ASSIGN_OR_RETURN(Weights weights, Weights::load(whole, shard, checkpoint, options.weights,

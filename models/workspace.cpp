@@ -23,9 +23,8 @@ int64_t linear_scratch_bytes(const ModelConfig& config, int64_t tokens, int64_t 
                    backend.linear_scratch_bytes(logits_rows, config.hidden)});
 }
 
-// Limit of score_weights, which has one row per KV head of each sequence. It is limited because
-// every byte of a workspace is written at start. For sequences beyond it, kv_score multiplies
-// again, to the same bits.
+// Limit of score_weights, which has one row per KV head of each sequence. For sequences beyond it,
+// kv_score multiplies again, to the same bits.
 constexpr int64_t kMaxWeightBytes = int64_t{128} << 20;
 
 MatrixView<float> cut_weights(const ModelConfig& config, const StepLimits& limits,

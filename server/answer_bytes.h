@@ -18,4 +18,10 @@ inline constexpr std::size_t kUnreadBytes = 128 << 10;
 int64_t answer_bytes(const GenerateRequest& request, std::size_t samples, int64_t prompt_tokens,
                      int64_t max_tokens);
 
+// Returns: max_tokens of a request with room for `room` more tokens in its context. Without one:
+// all of them. With a long context, an answer with log probabilities could then take all of
+// `max_bytes`, which is that of any answer, so this one takes an eighth.
+int32_t asked_tokens(const GenerateRequest& request, std::size_t samples, int32_t room,
+                     std::size_t max_bytes);
+
 }  // namespace tessera

@@ -21,6 +21,7 @@
 #include "kernels/cuda_library.h"
 #include "models/checkpoint.h"
 #include "models/config.h"
+#include "models/load_transformer.h"
 #include "models/rope_config.h"
 #include "models/shard.h"
 #include "models/shared_transformer.h"
@@ -35,6 +36,8 @@
 #include "server/kv_check.h"
 #include "server/metrics.h"
 #include "server/request_memory.h"
+#include "server/start_fit.h"
+#include "server/start_memory.h"
 
 namespace tessera {
 namespace {
@@ -174,8 +177,7 @@ void log_memory(const Settings& settings, const Transformer& model, const Engine
 }
 
 // Logs the types of a quantised checkpoint.
-absl::Status log_quantized(const Settings& settings) {
-  TESSERA_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::open(settings.model));
+void log_quantized(const Settings& settings, const Checkpoint& checkpoint) {
   const std::set<std::string> quantized = checkpoint.quantised_types();
   if (!quantized.empty()) {
     spdlog::info(
@@ -183,7 +185,6 @@ absl::Status log_quantized(const Settings& settings) {
         settings.weights ? absl::StrCat("converted to ", std::string(name(*settings.weights)))
                          : "kept as they are");
   }
-  return absl::OkStatus();
 }
 
 // Logs how much of the weights is loaded, every few seconds.
@@ -232,16 +233,28 @@ absl::Status check_cache_memory(const EngineOptions& options, const ModelConfig&
                            free_host_memory());
 }
 
-absl::Status check_weight_memory(const Settings& settings, const ModelConfig& config,
-                                 const Backend& backend) {
-  TESSERA_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::open(settings.model));
+absl::StatusOr<int64_t> weight_memory(const Settings& settings, const ModelConfig& config,
+                                      const Checkpoint& checkpoint, const Backend& backend) {
   // Ranks measure their own part; the numbers of all are about the same.
   TESSERA_ASSIGN_OR_RETURN(const WeightSize weights,
                            Weights::measure(config, {.rank = 0, .ranks = settings.tensor_parallel},
                                             checkpoint, settings.weights, backend));
-  return check_host_memory(fmt::format("the model, with weights {},", weights.formats),
-                           weights.bytes, "choose --weights with fewer bits (see --plan)",
-                           free_host_memory());
+  if (settings.device == Device::cpu) {
+    TESSERA_RETURN_IF_ERROR(check_host_memory(
+        fmt::format("the model, with weights {},", weights.formats), weights.bytes,
+        "choose --weights with fewer bits (see --plan)", free_host_memory()));
+  }
+  return weights.bytes;
+}
+
+void log_engine(const Settings& settings, const ModelConfig& config, const Transformer& model,
+                const Engine& engine, const KvArenaShape& shape) {
+  log_model(model_name(settings), config);
+  log_memory(settings, model, engine.options(), engine.stats());
+  if (const int64_t swap = swap_room_bytes(shape); swap > 0) {
+    spdlog::info("KV cache: {:.1f} MiB of the host's memory for swapped-out sequences, at most",
+                 mib(swap));
+  }
 }
 
 }  // namespace
@@ -250,34 +263,46 @@ absl::StatusOr<std::unique_ptr<Engine>> load_engine(const Settings& settings,
                                                     const Tokenizer* tokenizer, ThreadPool& pool,
                                                     Communicator* ranks) {
   TESSERA_ASSIGN_OR_RETURN(const ModelConfig config, read_model_config(settings.model));
-  EngineOptions options = settings.engine;
-  options.ranks = ranks;
-  TESSERA_ASSIGN_OR_RETURN(options.context, engine_context(settings, longest_context(config)));
+  TESSERA_RETURN_IF_ERROR(check_divides(config, settings.tensor_parallel));
   const CudaLibrary cuda = settings.device == Device::cuda ? open_cuda_library() : CudaLibrary{};
   const Backend& backend =
       cuda.backend != nullptr ? *cuda.backend : cpu_backend(settings.isa.value_or(best_cpu_isa()));
   const Stream stream = cuda.backend != nullptr ? cuda.stream : pool.stream();
   spdlog::info("device {}: {}, {} threads", backend.name,
                cuda.probe != nullptr ? cuda.probe->device : backend.isa, pool.threads());
-  TESSERA_RETURN_IF_ERROR(log_quantized(settings));
+  TESSERA_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::open(settings.model));
+  log_quantized(settings, checkpoint);
+  const ModelConfig own = shard_config(config, settings.tensor_parallel);
+  TESSERA_ASSIGN_OR_RETURN(const int64_t weight_bytes,
+                           weight_memory(settings, config, checkpoint, backend));
+  const StartModel planned{own, weight_bytes, backend, stream};
+  const MachineMemory memory = machine_memory(settings, free_device_memory(cuda), ranks);
+  EngineOptions options = settings.engine;
+  options.ranks = ranks;
+  options.kv_populate = settings.kv_populate.value_or(settings.engine.kv_bytes > 0);
+  const int32_t longest = longest_context(config);
+  const StartSizes wishes = wished_sizes(settings);
+  TESSERA_ASSIGN_OR_RETURN(StartSizes sizes,
+                           fit_start(wishes, longest, memory, cost_of(options, planned)));
+  options = with_sizes(options, sizes);
   if (settings.device == Device::cpu) {
-    TESSERA_RETURN_IF_ERROR(check_divides(config, settings.tensor_parallel));
-    TESSERA_RETURN_IF_ERROR(check_weight_memory(settings, config, backend));
-    TESSERA_RETURN_IF_ERROR(
-        check_cache_memory(options, shard_config(config, settings.tensor_parallel), backend));
+    TESSERA_RETURN_IF_ERROR(check_cache_memory(options, own, backend));
   }
   const TransformerOptions transformer{.weights = settings.weights,
                                        .limits = step_limits(options),
                                        .ranks = ranks,
                                        .load = {pool.threads(), LoadProgress{}}};
   TESSERA_ASSIGN_OR_RETURN(std::shared_ptr<Transformer> loaded,
-                           Transformer::load(settings.model, transformer, backend, stream));
+                           load_transformer(config, checkpoint, transformer, backend));
   const Transformer& model = *loaded;  // kept by the engine after create()
   if (tokenizer != nullptr && ranks == nullptr) {
     choose_formats(settings, *tokenizer, {loaded, backend, stream}, options);
+    // Other formats and a ladder have other sizes. Those of the loaded model are the most.
+    TESSERA_ASSIGN_OR_RETURN(sizes,
+                             fit_start(wishes, sizes.context, memory, cost_of(options, planned)));
+    options = with_sizes(options, sizes);
   }
-  const bool knows_memory = cuda.probe != nullptr && cuda.probe->memory != nullptr;
-  if (knows_memory && options.kv_bytes == 0) {
+  if (memory.is_device && options.kv_bytes == 0) {
     TESSERA_ASSIGN_OR_RETURN(options.kv_bytes, free_kv_bytes(cuda.probe->memory(), options,
                                                              model.config(), backend, stream));
   }
@@ -288,16 +313,12 @@ absl::StatusOr<std::unique_ptr<Engine>> load_engine(const Settings& settings,
       std::unique_ptr<Engine> engine,
       Engine::create(options, share_transformer(std::move(loaded)), backend, stream));
   if (ranks == nullptr || ranks->rank() == 0) {
-    log_model(model_name(settings), config);
-    log_memory(settings, model, engine->options(), engine->stats());
     TESSERA_ASSIGN_OR_RETURN(
         const KvArenaShape shape,
         shape_of(kv_cache_options(engine->options(), model.config(), backend)));
-    if (const int64_t swap = swap_room_bytes(shape); swap > 0) {
-      spdlog::info("KV cache: {:.1f} MiB of the host's memory for swapped-out sequences, at most",
-                   mib(swap));
-    }
-    if (knows_memory) {
+    log_engine(settings, config, model, *engine, shape);
+    spdlog::info(describe(sizes, wishes, longest, memory));
+    if (memory.is_device) {
       const DeviceMemoryUse use = cuda.probe->memory();
       spdlog::info("device memory: {:.1f} of {:.1f} MiB are free after the start", mib(use.free),
                    mib(use.total));

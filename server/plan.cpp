@@ -9,8 +9,6 @@
 #include "absl/strings/str_cat.h"
 #include "engine/engine.h"
 #include "engine/kv/kv_shape.h"
-#include "engine/kv/swap_room.h"
-#include "engine/sampler.h"
 #include "kernels/cpu/threads/thread_pool.h"
 #include "kernels/cuda_library.h"
 #include "models/checkpoint.h"
@@ -22,12 +20,14 @@
 #include "models/weights.h"
 #include "models/workspace.h"
 #include "server/kv_check.h"
-#include "server/request_memory.h"
+#include "server/start_fit.h"
+#include "server/start_memory.h"
 
 namespace tessera {
 namespace {
 
 constexpr int32_t kMaxSequences = 1 << 16;  // more are not looked for
+constexpr int32_t kCostUnit = 1024;         // tokens over which the cost of one is averaged
 
 std::string in_mib(int64_t bytes) {
   return fmt::format("{:.1f} MiB", static_cast<double>(bytes) / (1 << 20));
@@ -36,12 +36,10 @@ std::string in_mib(int64_t bytes) {
 // Parts of a plan that all KV presets have in common.
 struct Planned {
   const Settings& settings;
-  const Backend& backend;
-  Stream stream;
-  ModelConfig own;     // of one rank
-  WeightSize weights;  // on each rank
-  int32_t context;
-  int64_t requests;                 // of the rank that serves, at most
+  StartModel model;
+  std::string formats;  // of the weights
+  MachineMemory machine;
+  StartSizes sizes;
   std::vector<FormatCheck> checks;  // those of earlier starts
 };
 
@@ -50,7 +48,7 @@ struct Planned {
 std::vector<FormatCheck> assumed_checks(const Planned& planned, const EngineOptions& options) {
   std::vector<FormatCheck> checks = planned.checks;
   if (!planned.settings.kv_check || planned.settings.tensor_parallel > 1) return checks;
-  for (const KvFormat format : default_ladder(options, planned.own, planned.backend)) {
+  for (const KvFormat format : default_ladder(options, planned.model.own, planned.model.backend)) {
     if (find_check(checks, format) == nullptr) checks.push_back({format, 0});
   }
   return checks;
@@ -61,45 +59,43 @@ bool on_host(const Planned& planned) {
   return planned.settings.device == Device::cpu;
 }
 
-// Memory of a start, in bytes on each rank.
+// Memory of a start, in bytes on each rank. Requests and swapped-out sequences count as 0 where the
+// others are a device's memory.
 struct Memory {
-  int64_t weights = 0;
-  int64_t workspace = 0;
-  int64_t sampling = 0;
-  int64_t requests = 0;  // 0 where the others are a device's memory, like the next
+  StartBytes start;
+  int64_t requests = 0;
   int64_t swap = 0;
-  KvArenaShape kv;
 
-  int64_t total() const {
-    return weights + workspace + sampling + requests + swap + kv.total_bytes();
-  }
+  int64_t total() const { return start.model() + requests + swap + start.kv.total_bytes(); }
 };
 
-// Returns: the memory that a start with this preset takes for so many sequences. `kv_bytes` 0: room
-// for a whole context of each.
-absl::StatusOr<Memory> memory_of(const Planned& planned, const KvPreset& preset, int32_t sequences,
-                                 int64_t kv_bytes) {
-  EngineOptions options = planned.settings.engine;
-  options.context = planned.context;
+EngineOptions options_of(const Planned& planned, const KvPreset& preset, const StartSizes& sizes) {
+  EngineOptions options = with_sizes(planned.settings.engine, sizes);
   options.kv = preset;
-  options.max_sequences = sequences;
-  options.kv_bytes = kv_bytes;
   options.format_checks = assumed_checks(planned, options);
-  StepLimits limits = step_limits(options);
-  limits.tokens = std::max(limits.tokens, sequences);
-  const int32_t rows = TransformerOptions().max_logits_rows;
-  const KvCacheOptions cache = kv_cache_options(options, planned.own, planned.backend);
-  TESSERA_RETURN_IF_ERROR(check_options(cache));
-  Memory memory{
-      .weights = planned.weights.bytes,
-      .workspace = Workspace::bytes_for(planned.own, limits, rows, planned.backend),
-      .sampling = Sampler::bytes_for(planned.own.vocab, rows, planned.backend, planned.stream),
-      .requests = on_host(planned) ? planned.requests : 0,
-      .swap = 0,
-      .kv = {}};
-  TESSERA_ASSIGN_OR_RETURN(memory.kv, shape_of(cache));
-  memory.swap = on_host(planned) ? swap_room_bytes(memory.kv) : 0;
+  return options;
+}
+
+// Returns: the memory that a start with this preset and these sizes takes. kv_bytes 0: room for a
+// whole context of each sequence.
+absl::StatusOr<Memory> memory_of(const Planned& planned, const KvPreset& preset,
+                                 const StartSizes& sizes) {
+  Memory memory;
+  TESSERA_ASSIGN_OR_RETURN(memory.start,
+                           start_bytes(options_of(planned, preset, sizes), planned.model));
+  memory.requests = on_host(planned) ? planned.machine.requests : 0;
+  memory.swap = on_host(planned) ? memory.start.swap : 0;
   return memory;
+}
+
+// Returns: the sizes of `planned` with so many sequences of whole contexts.
+StartSizes whole(const Planned& planned, int32_t sequences, int32_t context) {
+  const int32_t step = planned.settings.max_step_tokens > 0 ? planned.settings.max_step_tokens
+                                                            : EngineOptions().max_step_tokens;
+  return {.context = context,
+          .sequences = sequences,
+          .step_tokens = std::max(step, sequences),
+          .kv_bytes = 0};
 }
 
 // Returns: the whole contexts that fit into the pages at one time.
@@ -111,7 +107,8 @@ int64_t whole_contexts(const KvArenaShape& kv) {
 // Returns: the most sequences whose whole contexts fit into `bytes`; 0: none.
 int32_t sequences_within(const Planned& planned, const KvPreset& preset, int64_t bytes) {
   const auto fits = [&](int32_t sequences) {
-    const absl::StatusOr<Memory> memory = memory_of(planned, preset, sequences, 0);
+    const absl::StatusOr<Memory> memory =
+        memory_of(planned, preset, whole(planned, sequences, planned.sizes.context));
     return memory.ok() && memory->total() <= bytes;
   };
   int32_t fitting = 0;
@@ -125,17 +122,18 @@ int32_t sequences_within(const Planned& planned, const KvPreset& preset, int64_t
 
 // Returns: the line of one preset.
 std::string print_row(const Planned& planned, const KvPreset& preset, int64_t bytes) {
-  const int32_t sequences = bytes == 0 ? planned.settings.engine.max_sequences
-                                       : std::max(1, sequences_within(planned, preset, bytes));
-  const absl::StatusOr<Memory> memory =
-      memory_of(planned, preset, sequences, bytes == 0 ? planned.settings.engine.kv_bytes : 0);
+  const StartSizes sizes =
+      bytes == 0 ? planned.sizes
+                 : whole(planned, std::max(1, sequences_within(planned, preset, bytes)),
+                         planned.sizes.context);
+  const absl::StatusOr<Memory> memory = memory_of(planned, preset, sizes);
   if (!memory.ok()) {
     return fmt::format("{:<20} {}\n", preset.name, std::string(memory.status().message()));
   }
   if (bytes != 0 && memory->total() > bytes) {
     return fmt::format("{:<20} none: one takes {} in all\n", preset.name, in_mib(memory->total()));
   }
-  const KvArenaShape& kv = memory->kv;
+  const KvArenaShape& kv = memory->start.kv;
   const int64_t context_bytes =
       kv.slot_rows() * kv.row_pages() * kv.cost_of_page() + kv.slot_bytes();
   return fmt::format("{:<20} {:>6} {:>14} {:>14} {:>14}{}\n", preset.name, whole_contexts(kv),
@@ -143,73 +141,116 @@ std::string print_row(const Planned& planned, const KvPreset& preset, int64_t by
                      preset.policy.is_lossy() ? "  *" : "");
 }
 
+// Returns: lines with the cost of each size.
+std::string print_costs(const Planned& planned, const KvPreset& preset, const StartSizes& sizes,
+                        const Memory& memory) {
+  const auto workspace = [&](const StartSizes& other) {
+    const StepLimits limits = step_limits(options_of(planned, preset, other));
+    return Workspace::bytes_for(planned.model.own, limits, TransformerOptions().max_logits_rows,
+                                planned.model.backend);
+  };
+  StartSizes longer = sizes;
+  longer.context += kCostUnit;
+  StartSizes larger = sizes;
+  larger.step_tokens += kCostUnit;
+  const KvArenaShape& kv = memory.start.kv;
+  const int64_t own = workspace(sizes);
+  return fmt::format(
+      "  Of the KV cache, each sequence has {} bytes of buffers and tables, and each token {} "
+      "bytes of pages.\n"
+      "  Of the workspace, each token of --context has {} bytes, and each of --max-step-tokens "
+      "{}.\n",
+      kv.slot_bytes(), kv.slot_rows() * kv.row_pages() * kv.cost_of_page() / kv.context,
+      (workspace(longer) - own) / kCostUnit, (workspace(larger) - own) / kCostUnit);
+}
+
 absl::StatusOr<std::string> print_chosen(const Planned& planned, int64_t bytes) {
   const Settings& settings = planned.settings;
   const KvPreset& preset = settings.engine.kv;
-  int32_t sequences = settings.engine.max_sequences;
+  StartSizes sizes = planned.sizes;
   if (bytes != 0) {
-    sequences = sequences_within(planned, preset, bytes);
+    const int32_t sequences = sequences_within(planned, preset, bytes);
+    sizes = whole(planned, std::max(1, sequences), sizes.context);
     if (sequences == 0) {
-      TESSERA_ASSIGN_OR_RETURN(const Memory one, memory_of(planned, preset, 1, 0));
+      TESSERA_ASSIGN_OR_RETURN(const Memory one, memory_of(planned, preset, sizes));
       return absl::InvalidArgumentError(absl::StrCat(
-          "memory: ", bytes, " bytes do not hold one sequence of ", planned.context,
-          " tokens: ", one.total(), " bytes are needed, of which the weights take ", one.weights,
+          "memory: ", bytes, " bytes do not hold one sequence of ", sizes.context, " tokens: ",
+          one.total(), " bytes are needed, of which the weights take ", one.start.weights,
           " and requests ", one.requests, " at most (--request-memory, --http-max-body)"));
     }
   }
-  TESSERA_ASSIGN_OR_RETURN(
-      const Memory memory,
-      memory_of(planned, preset, sequences, bytes == 0 ? settings.engine.kv_bytes : 0));
+  TESSERA_ASSIGN_OR_RETURN(const Memory memory, memory_of(planned, preset, sizes));
+  const std::string besides = on_host(planned) ? "" : " and in the host's memory besides";
   std::string text = fmt::format(
       "{} sequences of {} tokens in {} bytes{}:\n"
       "  weights {}: {} bytes\n"
       "  workspace: {} bytes\n"
       "  sampling: {} bytes\n"
       "  KV cache {}: {} bytes\n",
-      whole_contexts(memory.kv), planned.context, memory.total(),
-      settings.tensor_parallel > 1 ? " on each rank" : "", planned.weights.formats, memory.weights,
-      memory.workspace, memory.sampling, preset.name, memory.kv.total_bytes());
-  if (memory.kv.token_scores) {
-    absl::StrAppend(&text, fmt::format("  swapped-out sequences, at most{}: {} bytes\n",
-                                       on_host(planned) ? "" : " and in the host's memory besides",
-                                       swap_room_bytes(memory.kv)));
+      whole_contexts(memory.start.kv), sizes.context, memory.total(),
+      settings.tensor_parallel > 1 ? " on each rank" : "", planned.formats, memory.start.weights,
+      memory.start.workspace, memory.start.sampling, preset.name, memory.start.kv.total_bytes());
+  if (memory.start.kv.token_scores) {
+    absl::StrAppend(&text, fmt::format("  swapped-out sequences, at most{}: {} bytes\n", besides,
+                                       memory.start.swap));
   }
-  absl::StrAppend(&text, fmt::format("  requests, at most{}: {} bytes\n",
-                                     on_host(planned) ? "" : " and in the host's memory besides",
-                                     planned.requests));
+  absl::StrAppend(
+      &text, fmt::format("  requests, at most{}: {} bytes\n", besides, planned.machine.requests));
+  absl::StrAppend(&text, print_costs(planned, preset, sizes, memory));
   if (bytes != 0) {
-    absl::StrAppend(&text,
-                    fmt::format("  start with: --max-sequences {} --max-step-tokens {} "
-                                "--kv-memory {} --context {} --kv {}\n",
-                                sequences, std::max(settings.engine.max_step_tokens, sequences),
-                                memory.kv.total_bytes(), planned.context, preset.name));
+    absl::StrAppend(&text, fmt::format("  start with: --max-sequences {} --max-step-tokens {} "
+                                       "--kv-memory {} --context {} --kv {}\n",
+                                       sizes.sequences, sizes.step_tokens,
+                                       memory.start.kv.total_bytes(), sizes.context, preset.name));
   }
   return text;
+}
+
+// Sets the sizes: those of a start on this machine, or the context of sequences in `bytes`.
+absl::Status choose_sizes(int32_t model_context, int64_t bytes, Planned& planned) {
+  const KvPreset& preset = planned.settings.engine.kv;
+  const StartSizes wishes = wished_sizes(planned.settings);
+  if (bytes == 0 || wishes.context > model_context) {
+    const EngineOptions options = options_of(planned, preset, {.context = 1, .sequences = 1});
+    TESSERA_ASSIGN_OR_RETURN(planned.sizes, fit_start(wishes, model_context, planned.machine,
+                                                      cost_of(options, planned.model)));
+    return absl::OkStatus();
+  }
+  planned.sizes.context = wishes.context;
+  if (wishes.context == 0) {
+    planned.sizes.context = longest_context_that(model_context, [&](int32_t context) {
+      const absl::StatusOr<Memory> memory = memory_of(planned, preset, whole(planned, 1, context));
+      return memory.ok() && memory->total() <= bytes;
+    });
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
 
 absl::StatusOr<std::string> print_plan(const Settings& settings, int64_t memory) {
-  TESSERA_ASSIGN_OR_RETURN(const ModelConfig whole, read_model_config(settings.model));
-  TESSERA_RETURN_IF_ERROR(check_divides(whole, settings.tensor_parallel));
-  TESSERA_ASSIGN_OR_RETURN(const int32_t context, engine_context(settings, longest_context(whole)));
+  TESSERA_ASSIGN_OR_RETURN(const ModelConfig config, read_model_config(settings.model));
+  TESSERA_RETURN_IF_ERROR(check_divides(config, settings.tensor_parallel));
   const CudaLibrary cuda = settings.device == Device::cuda ? open_cuda_library() : CudaLibrary{};
   const Backend& backend =
       cuda.backend != nullptr ? *cuda.backend : cpu_backend(settings.isa.value_or(best_cpu_isa()));
   TESSERA_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::open(settings.model));
   TESSERA_ASSIGN_OR_RETURN(const WeightSize weights,
-                           Weights::measure(whole, {.rank = 0, .ranks = settings.tensor_parallel},
+                           Weights::measure(config, {.rank = 0, .ranks = settings.tensor_parallel},
                                             checkpoint, settings.weights, backend));
   ThreadPool pool(settings.threads);
-  const Planned planned{.settings = settings,
-                        .backend = backend,
-                        .stream = cuda.backend != nullptr ? cuda.stream : pool.stream(),
-                        .own = shard_config(whole, settings.tensor_parallel),
-                        .weights = weights,
-                        .context = context,
-                        .requests = static_cast<int64_t>(
-                            request_memory_of(settings, settings.http.max_connections).total()),
-                        .checks = known_checks(settings)};
+  const ModelConfig own = shard_config(config, settings.tensor_parallel);
+  Planned planned{.settings = settings,
+                  .model = {.own = own,
+                            .weight_bytes = weights.bytes,
+                            .backend = backend,
+                            .stream = cuda.backend != nullptr ? cuda.stream : pool.stream()},
+                  .formats = weights.formats,
+                  .machine = machine_memory(settings, free_device_memory(cuda), nullptr),
+                  .sizes = {},
+                  .checks = known_checks(settings)};
+  planned.machine.free /= planned.machine.is_device ? 1 : settings.tensor_parallel;
+  TESSERA_RETURN_IF_ERROR(choose_sizes(longest_context(config), memory, planned));
   TESSERA_ASSIGN_OR_RETURN(std::string text, print_chosen(planned, memory));
   if (!planned.checks.empty()) {
     absl::StrAppend(&text, "  nats from f16 on this checkpoint: ", describe(planned.checks), "\n");

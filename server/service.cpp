@@ -195,6 +195,8 @@ absl::StatusOr<Accepted> Service::submit(GenerateRequest request, Encoded encode
   const auto prompt_tokens = static_cast<int64_t>(accepted.prompt.size());
   TESSERA_RETURN_IF_ERROR(check_room(request, prompt_tokens, context));
   TESSERA_ASSIGN_OR_RETURN(EngineRequest submitted, engine_request(request, accepted.prompt));
+  submitted.max_tokens =
+      asked_tokens(request, sinks.size(), submitted.max_tokens, state_->parts.max_answer_bytes);
   TESSERA_ASSIGN_OR_RETURN(
       accepted.room, take_room(request, sinks.size(), prompt_tokens,
                                std::min<int64_t>(submitted.max_tokens, context - prompt_tokens)));

@@ -1,6 +1,5 @@
 #include "server/settings.h"
 
-#include <algorithm>
 #include <set>
 #include <vector>
 
@@ -93,18 +92,6 @@ std::string describe(const Settings& settings) {
                                  field.secret && !value.empty() ? "(not shown)" : value));
   }
   return absl::StrJoin(pairs, " ");
-}
-
-absl::StatusOr<int32_t> engine_context(const Settings& settings, int32_t model_context) {
-  if (settings.context == 0) {
-    return std::min(settings.engine.context, model_context);
-  }
-  if (settings.context > model_context) {
-    return absl::InvalidArgumentError(absl::StrCat("context is ", settings.context,
-                                                   ", but the model was made for ", model_context,
-                                                   " tokens"));
-  }
-  return settings.context;
 }
 
 absl::Status validate(const Settings& settings) {

@@ -65,9 +65,13 @@ struct Settings {
   std::optional<WeightFormat> weights;  // none: stored_format() of the checkpoint
   int32_t tensor_parallel = 1;          // ranks that the model is split over
 
-  // Except the context, which the model limits: see engine_context().
-  EngineOptions engine = {.kv_populate = true};
-  int32_t context = 0;  // 0: the model's own, at most EngineOptions' default
+  // Except the sizes that follow. A start chooses those that are open (start_fit.h): with 0, the
+  // context, its sequences, the tokens of a step and engine.kv_bytes.
+  EngineOptions engine;
+  int32_t context = 0;
+  int32_t max_sequences = 0;
+  int32_t max_step_tokens = 0;
+  std::optional<bool> kv_populate;  // none: if engine.kv_bytes is set
   KvEventOptions kv_events;
   bool kv_auto = true;   // engine.kv was not chosen: it is the first that holds (kv_check.h)
   bool kv_check = true;  // measure at start if formats hold on this checkpoint
@@ -102,10 +106,6 @@ absl::Status apply_yaml(std::string_view yaml, std::string_view file, Settings& 
 // Returns: a YAML file that gives `settings`, without secrets, each field with its help as a
 // comment.
 std::string print_yaml(const Settings& settings);
-
-// Returns: maximum tokens of a sequence, with a model of `model_context` tokens.
-// Errors: InvalidArgument if --context exceeds the model's context.
-absl::StatusOr<int32_t> engine_context(const Settings& settings, int32_t model_context);
 
 // Checks that parse() of a single field cannot make.
 // Errors: InvalidArgument and Unimplemented, naming the setting.

@@ -382,25 +382,33 @@ std::vector<SettingsField> engine_fields() {
                          "their group to close; k8v8 takes half of the memory, on a CPU, with "
                          "presets and a ladder of codes, such as k8v4 or replay-31",
                          TESSERA_AT(engine.kv_coded_residuals)),
-      bytes_field("kv-memory", 0,
-                  "size of the KV cache on each rank, with residual buffers and tables, such as "
-                  "512MiB or 2GiB; 0: on a CPU room for --max-sequences of --context tokens, on a "
-                  "GPU all memory that is free once the model is loaded",
-                  TESSERA_AT(engine.kv_bytes)),
-      choice_field<bool>("kv-populate", {{"on", true}, {"off", false}},
-                         "take the memory of the KV cache at start, so that a lack of it shows "
-                         "then; off: as pages are written",
-                         TESSERA_AT(engine.kv_populate)),
+      bytes_field(
+          "kv-memory", 0,
+          "size of the KV cache on each rank, with residual buffers and tables, such as "
+          "512MiB or 2GiB; 0: on a CPU a quarter of the memory that is free, up to half for "
+          "one whole context, or room for --max-sequences of --context tokens if both are "
+          "set; on a GPU all memory that is free once the model is loaded",
+          TESSERA_AT(engine.kv_bytes)),
+      choice_field<std::optional<bool>>(
+          "kv-populate", {{"auto", std::nullopt}, {"on", true}, {"off", false}},
+          "on: take the memory of the KV cache at start, so that a lack of it shows then; off: as "
+          "pages are written; auto: at start if --kv-memory is set",
+          TESSERA_AT(kv_populate)),
       integer_field("context", "TOKENS", {0, kMaxInteger},
-                    absl::StrCat("most tokens of a sequence, prompt and completion; 0: the model's "
-                                 "own, at most ",
-                                 EngineOptions().context),
+                    "most tokens of a sequence, prompt and completion; 0: the model's own, or as "
+                    "many as the memory of the KV cache holds",
                     TESSERA_AT(context)),
-      integer_field("max-step-tokens", "TOKENS", {1, kMaxInteger},
-                    "budget of one step, prefill and decode together",
-                    TESSERA_AT(engine.max_step_tokens)),
-      integer_field("max-sequences", "COUNT", {1, kMaxInteger}, "most sequences that run at once",
-                    TESSERA_AT(engine.max_sequences)),
+      integer_field(
+          "max-step-tokens", "TOKENS", {0, kMaxInteger},
+          absl::StrCat("budget of one step, prefill and decode together; 0: ",
+                       EngineOptions().max_step_tokens, ", or --max-sequences if that is more"),
+          TESSERA_AT(max_step_tokens)),
+      integer_field(
+          "max-sequences", "COUNT", {0, kMaxInteger},
+          absl::StrCat("most sequences that run at once; 0: ", EngineOptions().max_sequences,
+                       ", or fewer where their buffers would take more than a quarter "
+                       "of the KV cache"),
+          TESSERA_AT(max_sequences)),
       integer_field("max-queue", "COUNT", {1, kMaxInteger},
                     "most samples of requests that wait; more are refused",
                     TESSERA_AT(engine.max_queue)),

@@ -23,13 +23,33 @@ int byte_at(const std::byte* bytes, int i) {
   return static_cast<int>(bytes[i]);
 }
 
+// Eight neighbouring bytes, for the loops that see every weight of a model.
+uint64_t u64_at(const std::byte* bytes) {
+  uint64_t value;
+  std::memcpy(&value, bytes, sizeof(value));
+  return value;
+}
+
+// Returns: `bits` shifted down by `shift` in each byte, and all but its mask cleared.
+constexpr uint64_t shifted(uint64_t bits, int shift, uint8_t mask) {
+  return bits >> shift & mask * 0x0101010101010101;
+}
+
+// Returns: the low eight bits of `bits`, one in each byte.
+constexpr uint64_t spread(uint32_t bits) {
+  const uint64_t apart = (bits & 0xff) * 0x0101010101010101 & 0x8040201008040201;
+  return shifted(apart + 0x7f7f7f7f7f7f7f7f, 7, 1);
+}
+
 // Codes of 32 values: the low halves of 16 bytes, then their high halves; bit i of `high` is the
 // fifth bit of value i.
 void unpack_nibbles(const std::byte* nibbles, uint32_t high, uint8_t* codes) {
-  for (int i = 0; i < kSmall / 2; ++i) {
-    const auto both = static_cast<uint32_t>(nibbles[i]);
-    codes[i] = static_cast<uint8_t>((both & 0xf) | (high >> i & 1) << 4);
-    codes[i + 16] = static_cast<uint8_t>(both >> 4 | (high >> (i + 16) & 1) << 4);
+  for (int i = 0; i < kSmall / 2; i += 8) {
+    const uint64_t both = u64_at(nibbles + i);
+    const uint64_t first = shifted(both, 0, 0xf) | spread(high >> i) << 4;
+    const uint64_t second = shifted(both, 4, 0xf) | spread(high >> (i + 16)) << 4;
+    std::memcpy(codes + i, &first, sizeof(first));
+    std::memcpy(codes + i + 16, &second, sizeof(second));
   }
 }
 
@@ -58,11 +78,10 @@ void unpack_k(const std::byte* block, const std::byte* nibbles, const std::byte*
     const SubScale sub = sub_scale(block + 4, i);
     out.scale_factors[i] = static_cast<int8_t>(sub.scale);
     out.minimum_factors[i] = static_cast<int8_t>(sub.minimum);
-    const std::byte* bytes = nibbles + i / 2 * 32;
-    uint8_t* codes = out.codes + i * 32;
-    for (int j = 0; j < 32; ++j) {
-      const int fifth = high == nullptr ? 0 : byte_at(high, j) >> i & 1;
-      codes[j] = static_cast<uint8_t>((byte_at(bytes, j) >> i % 2 * 4 & 0xf) | fifth << 4);
+    for (int j = 0; j < 32; j += 8) {
+      const uint64_t fifth = high == nullptr ? 0 : shifted(u64_at(high + j), i, 1) << 4;
+      const uint64_t codes = shifted(u64_at(nibbles + i / 2 * 32 + j), i % 2 * 4, 0xf) | fifth;
+      std::memcpy(out.codes + i * 32 + j, &codes, sizeof(codes));
     }
   }
 }
@@ -71,8 +90,9 @@ void unpack_k(const std::byte* block, const std::byte* nibbles, const std::byte*
 
 void unpack_q8_0(const std::byte* block, const BlockPlaces& out) {
   copy_half(block, out.scale);
-  for (int i = 0; i < kSmall; ++i) {
-    out.codes[i] = static_cast<uint8_t>(byte_at(block, 2 + i) ^ 0x80);  // adds the offset of 128
+  for (int i = 0; i < kSmall; i += 8) {
+    const uint64_t codes = u64_at(block + 2 + i) ^ 0x8080808080808080;  // adds the offset of 128
+    std::memcpy(out.codes + i, &codes, sizeof(codes));
   }
 }
 
@@ -110,13 +130,15 @@ void unpack_q5_k(const std::byte* block, const BlockPlaces& out) {
 void unpack_q6_k(const std::byte* block, const BlockPlaces& out) {
   copy_half(block + 208, out.scale);
   std::memcpy(out.scale_factors, block + 192, 16);
-  for (int i = 0; i < kSuper; ++i) {
+  for (int i = 0; i < kSuper; i += 8) {
     const int half = i / 128;  // halves of a block are stored alike
     const int quarter = i % 128 / 32;
     const int j = i % 32;
-    const int low = byte_at(block + half * 64, quarter % 2 * 32 + j) >> quarter / 2 * 4 & 0xf;
-    const int high = byte_at(block + 128 + half * 32, j) >> quarter * 2 & 3;
-    out.codes[i] = static_cast<uint8_t>(low | high << 4);
+    const std::byte* low = block + half * 64 + quarter % 2 * 32 + j;
+    const std::byte* high = block + 128 + half * 32 + j;
+    const uint64_t codes =
+        shifted(u64_at(low), quarter / 2 * 4, 0xf) | shifted(u64_at(high), quarter * 2, 3) << 4;
+    std::memcpy(out.codes + i, &codes, sizeof(codes));
   }
 }
 

@@ -84,8 +84,8 @@ TEST(Settings, FlagsReachTheirFields) {
   EXPECT_EQ(settings.isa, CpuIsa::scalar);
   EXPECT_EQ(settings.threads, 3);
   EXPECT_EQ(settings.context, 77);
-  EXPECT_EQ(settings.engine.max_step_tokens, 5);
-  EXPECT_EQ(settings.engine.max_sequences, 6);
+  EXPECT_EQ(settings.max_step_tokens, 5);
+  EXPECT_EQ(settings.max_sequences, 6);
   EXPECT_EQ(settings.engine.max_queue, 7);
   EXPECT_EQ(settings.drain_timeout, std::chrono::milliseconds(1500));
 }
@@ -216,8 +216,8 @@ TEST(Settings, BytesTakeBinaryUnits) {
 TEST(Settings, RefusalsNameFlagAndRange) {
   EXPECT_THAT(error_of({"--model", "m", "--http-port", "65536"}),
               AllOf(HasSubstr("--http-port"), HasSubstr("65536"), HasSubstr("0 to 65535")));
-  EXPECT_THAT(error_of({"--model", "m", "--max-sequences", "0"}),
-              AllOf(HasSubstr("--max-sequences"), HasSubstr("less than 1")));
+  EXPECT_THAT(error_of({"--model", "m", "--max-sequences", "-1"}),
+              AllOf(HasSubstr("--max-sequences"), HasSubstr("less than 0")));
   EXPECT_THAT(error_of({"--model", "m", "--threads", "two"}),
               AllOf(HasSubstr("--threads"), HasSubstr("'two'"), HasSubstr("whole number")));
   EXPECT_THAT(error_of({"--model", "m", "--weights", "fp7"}),
@@ -284,15 +284,13 @@ TEST(Settings, LimitsOfTheFrontEndsReachTheirFields) {
   EXPECT_THAT(yaml_error("grpc-max-message: 2GiB"), HasSubstr("too large"));
 }
 
-TEST(Settings, TheModelLimitsTheContext) {
-  Settings settings;
-  EXPECT_EQ(engine_context(settings, 100).value(), 100);
-  EXPECT_EQ(engine_context(settings, 1 << 20).value(), EngineOptions().context);
-  settings.context = 64;
-  EXPECT_EQ(engine_context(settings, 100).value(), 64);
-  settings.context = 101;
-  EXPECT_THAT(std::string(engine_context(settings, 100).status().message()),
-              AllOf(HasSubstr("101"), HasSubstr("100")));
+TEST(Settings, SizesAreOpenUnlessTheyAreSet) {
+  const Settings open = parse({"--model", "m"})->settings;
+  EXPECT_EQ(open.context + open.max_sequences + open.max_step_tokens + open.engine.kv_bytes, 0);
+  EXPECT_EQ(open.kv_populate, std::nullopt);
+  EXPECT_EQ(parse({"--model", "m", "--kv-populate", "off"})->settings.kv_populate, false);
+  EXPECT_EQ(parse({"--model", "m", "--kv-populate", "on"})->settings.kv_populate, true);
+  EXPECT_EQ(parse({"--model", "m", "--kv-populate", "auto"})->settings.kv_populate, std::nullopt);
 }
 
 TEST(Settings, YamlErrorsNameFileLineAndKey) {

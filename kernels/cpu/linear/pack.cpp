@@ -168,50 +168,97 @@ struct StoredBlock {
   BlockScale scale = {};  // of the block, group or superblock
 };
 
-// Stores the block of one output in its panel. A scale of several blocks is stored by each of them.
-void store_block(const CodedPanel& places, const StoredBlock& block, int64_t index, int64_t lane,
-                 std::byte* panel) {
-  const WeightEncoding& stored = places.stored;
-  std::byte* scales = panel + places.scales_at(index) + lane * 2;
-  std::memcpy(scales, &block.scale.scale, sizeof(f16));
-  if (stored.zero) {
-    panel[places.scales_at(index) + kPanelRows * 2 + lane] = static_cast<std::byte>(-block.zero);
-  } else if (stored.minimum) {
-    std::memcpy(scales + kPanelRows * 2, &block.scale.minimum, sizeof(f16));
-  }
-  std::byte* bytes = panel + places.block_at(index);
-  if (stored.superblock > 0) {
-    bytes[lane] = static_cast<std::byte>(block.scale_factor);
-    if (stored.minimum) {
-      bytes[kPanelRows + lane] = static_cast<std::byte>(block.minimum_factor);
-    }
-  }
-  bytes += places.factor_bytes();
+// Stores the codes of one output's block. The trip counts are constants, because every weight of a
+// model comes by here.
+template <int kBits, int kBlock>
+void store_codes(const uint8_t* codes, int64_t lane, std::byte* bytes) {
   constexpr uint32_t kLow = 0x0f0f0f0f;
-  const int64_t parts = stored.block / 4;
-  const auto four = [&](int64_t part) {
-    uint32_t codes;
-    std::memcpy(&codes, block.codes + 4 * part, sizeof(codes));
-    return codes;
-  };
-  if (places.high_bytes() > 0) {
-    uint32_t high = 0;
-    for (int64_t part = 0; part < parts; ++part) {
-      high |= (four(part) >> 4 & kLow) << (stored.bits - 4) * part;
-    }
-    store_unit(bytes, 0, lane, high);
-    bytes += places.high_bytes();
-  }
-  if (stored.bits == 8) {
-    for (int64_t part = 0; part < parts; ++part) {
-      store_unit(bytes, part, lane, four(part));
+  constexpr int kParts = kBlock / 4;
+  uint32_t four[kParts];
+  std::memcpy(four, codes, sizeof(four));
+  if constexpr (kBits == 8) {
+    for (int part = 0; part < kParts; ++part) {
+      store_unit(bytes, part, lane, four[part]);
     }
     return;
   }
-  for (int64_t part = 0; part < parts; part += 2) {
-    store_unit(bytes, part / 2, lane, (four(part) & kLow) | (four(part + 1) & kLow) << 4);
+  if constexpr (kBits > 4) {
+    uint32_t high = 0;
+    for (int part = 0; part < kParts; ++part) {
+      high |= (four[part] >> 4 & kLow) << (kBits - 4) * part;
+    }
+    store_unit(bytes, 0, lane, high);
+    bytes += kUnitRowBytes;
+  }
+  for (int part = 0; part < kParts; part += 2) {
+    store_unit(bytes, part / 2, lane, (four[part] & kLow) | (four[part + 1] & kLow) << 4);
   }
 }
+
+using StoreCodes = void (*)(const uint8_t* codes, int64_t lane, std::byte* bytes);
+
+StoreCodes store_codes_of(const WeightEncoding& stored) {
+  const auto is = [&](int64_t bits, int64_t block) {
+    return stored.bits == bits && stored.block == block;
+  };
+  TESSERA_CHECK(is(4, 32) || is(5, 32) || is(6, 16) || is(8, 32), "codes without a panel");
+  return stored.bits == 4   ? store_codes<4, 32>
+         : stored.bits == 5 ? store_codes<5, 32>
+         : stored.bits == 6 ? store_codes<6, 16>
+                            : store_codes<8, 32>;
+}
+
+// Stores the blocks of one output in its panel, one after the other.
+class LaneBlocks {
+ public:
+  LaneBlocks(const CodedPanel& places, int64_t lane, std::byte* panel)
+      : stored_(places.stored),
+        scale_bytes_(places.scale_bytes()),
+        factor_bytes_(places.factor_bytes()),
+        block_bytes_(places.block_bytes()),
+        blocks_of_a_scale_(places.blocks_of_a_scale()),
+        store_codes_(store_codes_of(places.stored)),
+        lane_(lane),
+        next_(panel + places.row_scale_bytes()) {}
+
+  void store(const StoredBlock& block) {
+    if (left_ == 0) {
+      store_scale(block);
+      left_ = blocks_of_a_scale_;
+    }
+    --left_;
+    if (stored_.superblock > 0) {
+      next_[lane_] = static_cast<std::byte>(block.scale_factor);
+      if (stored_.minimum) {
+        next_[kPanelRows + lane_] = static_cast<std::byte>(block.minimum_factor);
+      }
+    }
+    store_codes_(block.codes, lane_, next_ + factor_bytes_);
+    next_ += block_bytes_;
+  }
+
+ private:
+  void store_scale(const StoredBlock& block) {
+    std::byte* scales = next_ + lane_ * 2;
+    std::memcpy(scales, &block.scale.scale, sizeof(f16));
+    if (stored_.zero) {
+      next_[kPanelRows * 2 + lane_] = static_cast<std::byte>(-block.zero);
+    } else if (stored_.minimum) {
+      std::memcpy(scales + kPanelRows * 2, &block.scale.minimum, sizeof(f16));
+    }
+    next_ += scale_bytes_;
+  }
+
+  const WeightEncoding stored_;
+  const int64_t scale_bytes_;
+  const int64_t factor_bytes_;
+  const int64_t block_bytes_;
+  const int64_t blocks_of_a_scale_;
+  const StoreCodes store_codes_;
+  const int64_t lane_;
+  std::byte* next_;
+  int64_t left_ = 0;  // blocks that have the last scale
+};
 
 // Converts one output to integers, block by block.
 class BlockPacker {
@@ -225,16 +272,17 @@ class BlockPacker {
 
   void pack(const Lane& lane, std::byte* panel) const {
     const int64_t cols = std::ssize(lane.weights);
+    LaneBlocks stored(places_, lane.index, panel);
     for (int64_t index = 0; index < encoding_.blocks(layout_.cols); ++index) {
       const int64_t first = std::min(index * kBlockInputs, cols);
       Block block{.inputs = std::min(kBlockInputs, cols - first)};
       std::copy_n(lane.weights.begin() + first, block.inputs, block.weights.begin());
-      pack_block(block, index, lane.index, panel);
+      pack_block(block, stored);
     }
   }
 
  private:
-  void pack_block(const Block& block, int64_t index, int64_t lane, std::byte* panel) const {
+  void pack_block(const Block& block, LaneBlocks& blocks) const {
     const auto max_code = static_cast<float>((1 << encoding_.bits) - 1);
     const float highest = encoding_.minimum ? max_code : std::floor(max_code / 2);
     const float lowest = encoding_.minimum ? 0 : -highest;
@@ -245,7 +293,7 @@ class BlockPacker {
     std::array<uint8_t, kBlockInputs> unsigned_codes;
     std::transform(codes.begin(), codes.end(), unsigned_codes.begin(),
                    [&](int32_t code) { return static_cast<uint8_t>(code + encoding_.offset); });
-    store_block(places_, {.codes = unsigned_codes.data(), .scale = stored}, index, lane, panel);
+    blocks.store({.codes = unsigned_codes.data(), .scale = stored});
   }
 
   PanelLayout layout_;
@@ -290,24 +338,31 @@ void store_row(const WeightCodes& codes, int64_t row, int64_t lane, std::byte* p
   if (stored.row_scale) {
     std::memcpy(panel + lane * 4, codes.row_scales.row(row).data(), sizeof(float));
   }
+  LaneBlocks blocks(places, lane, panel);
   const auto value = [](const auto& matrix, int64_t from, int64_t at) {
     return matrix.data[from * matrix.stride + at];
   };
-  for (int64_t index = 0; index < stored.blocks(codes.codes.cols); ++index) {
+  const int64_t sharing = places.blocks_of_a_scale();
+  int64_t scale = 0;       // of the block
+  int64_t left = sharing;  // blocks that have it
+  for (int64_t index = 0; index < stored.blocks(codes.codes.cols); ++index, --left) {
+    if (left == 0) {
+      ++scale;
+      left = sharing;
+    }
     StoredBlock block{.codes = codes.codes.row(row).data() + index * stored.block};
-    const int64_t at = index / places.blocks_of_a_scale();
-    block.scale.scale = value(codes.scales, row, at);
+    block.scale.scale = value(codes.scales, row, scale);
     if (stored.zero) {
-      block.zero = value(codes.zeros, row, at);
+      block.zero = value(codes.zeros, row, scale);
       TESSERA_CHECK(block.zero <= 127, "a zero point beyond 127");
     } else if (stored.minimum) {
-      block.scale.minimum = value(codes.minimums, row, at);
+      block.scale.minimum = value(codes.minimums, row, scale);
     }
     if (stored.superblock > 0) {
       block.scale_factor = value(codes.scale_factors, row, index);
       block.minimum_factor = stored.minimum ? value(codes.minimum_factors, row, index) : int8_t{0};
     }
-    store_block(places, block, index, lane, panel);
+    blocks.store(block);
   }
 }
 

@@ -24,6 +24,13 @@ int64_t own_machine() {
   return static_cast<int64_t>(std::hash<std::string_view>()(name));
 }
 
+std::vector<int64_t> machines_of(Communicator& ranks) {
+  const int64_t own = own_machine();
+  std::vector<int64_t> all(static_cast<size_t>(ranks.ranks()));
+  ranks.all_gather({&own, 1}, all);
+  return all;
+}
+
 Place own_place() {
   Place place = {};
   place[0] = own_machine();
@@ -66,10 +73,14 @@ void take_own_cores(Communicator& ranks) {
 }
 
 int32_t local_rank(Communicator& ranks) {
-  const int64_t own = own_machine();
-  std::vector<int64_t> all(static_cast<size_t>(ranks.ranks()));
-  ranks.all_gather({&own, 1}, all);
-  return static_cast<int32_t>(std::count(all.begin(), all.begin() + ranks.rank(), own));
+  const std::vector<int64_t> machines = machines_of(ranks);
+  return static_cast<int32_t>(
+      std::count(machines.begin(), machines.begin() + ranks.rank(), own_machine()));
+}
+
+int32_t local_ranks(Communicator& ranks) {
+  const std::vector<int64_t> machines = machines_of(ranks);
+  return static_cast<int32_t>(std::count(machines.begin(), machines.end(), own_machine()));
 }
 
 }  // namespace tessera

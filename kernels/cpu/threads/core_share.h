@@ -15,4 +15,7 @@ void take_own_cores(Communicator& ranks);
 // Returns: number of lower ranks on the machine of this rank. Collective.
 int32_t local_rank(Communicator& ranks);
 
+// Returns: number of ranks on the machine of this rank, this one included. Collective.
+int32_t local_ranks(Communicator& ranks);
+
 }  // namespace tessera

@@ -1,0 +1,57 @@
+#pragma once
+
+#include <cstdint>
+
+#include "absl/status/statusor.h"
+#include "engine/engine.h"
+#include "kernels/communicator.h"
+#include "kernels/cuda_library.h"
+#include "models/config.h"
+#include "server/settings.h"
+#include "server/start_fit.h"
+
+namespace tessera {
+
+// A model that a start loads, as far as it takes memory. Not owned.
+struct StartModel {
+  const ModelConfig& own;    // of one rank
+  int64_t weight_bytes = 0;  // on each rank
+  const Backend& backend;
+  Stream stream;
+};
+
+// Bytes of a start on each rank, besides those of requests.
+struct StartBytes {
+  int64_t weights = 0;
+  int64_t workspace = 0;
+  int64_t sampling = 0;
+  KvArenaShape kv;
+  int64_t swap = 0;  // host memory for swapped-out sequences
+
+  int64_t model() const { return weights + workspace + sampling; }
+};
+
+// Returns: the bytes that a start with these options takes. options.kv_bytes 0: room for a whole
+// context of each sequence.
+// Errors: those of the options' KV cache.
+absl::StatusOr<StartBytes> start_bytes(const EngineOptions& options, const StartModel& model);
+
+// Returns: settings.engine with the sizes of `sizes`.
+EngineOptions with_sizes(const EngineOptions& options, const StartSizes& sizes);
+
+// Returns: the sizes in the settings.
+StartSizes wished_sizes(const Settings& settings);
+
+// Returns: the cost of `options` with other sizes. Neither is owned.
+CostOf cost_of(const EngineOptions& options, const StartModel& model);
+
+// Returns: bytes that a device has free; -1 without a device, or if it does not tell.
+int64_t free_device_memory(const CudaLibrary& cuda);
+
+// Returns: memory of this machine for one rank: on a CPU the bytes that the system, its control
+// groups and --max-memory leave, divided among the ranks of the machine; the least of all ranks.
+// Collective over `ranks` (null: one process has the whole model).
+// free_on_device: bytes; below 0: the device is a CPU, or does not tell
+MachineMemory machine_memory(const Settings& settings, int64_t free_on_device, Communicator* ranks);
+
+}  // namespace tessera
