@@ -63,7 +63,7 @@ absl::StatusOr<Contest> open_engines(const EvalOptions& options, const Tokenizer
   return contest;
 }
 
-absl::StatusOr<Contest> open_laboratory(const EvalOptions& options,
+absl::StatusOr<Contest> open_laboratory(const EvalOptions& options, const Tokenizer& tokenizer,
                                         const std::vector<Task>& tasks) {
   lab::ModelOptions model{.model = options.model,
                           .weights = options.weights,
@@ -72,6 +72,7 @@ absl::StatusOr<Contest> open_laboratory(const EvalOptions& options,
                           .context = static_cast<int32_t>(longest_trial(tasks))};
   Contest contest;
   TESSERA_ASSIGN_OR_RETURN(contest.model, lab::Model::load(model));
+  contest.model->tokenizer = &tokenizer;
   if (!options.draft_model.empty()) {
     model.model = options.draft_model;
     TESSERA_ASSIGN_OR_RETURN(contest.draft, lab::Model::load(model));
@@ -147,7 +148,7 @@ absl::StatusOr<Report> run_eval(const EvalOptions& options) {
   TESSERA_ASSIGN_OR_RETURN(Contest contest,
                            !options.url.empty() ? open_server(options, tasks)
                            : !options.methods.empty()
-                               ? open_laboratory(options, tasks)
+                               ? open_laboratory(options, *tokenizer, tasks)
                                : open_engines(options, *tokenizer, tasks, context));
   Report report = head_of(options, contest);
   TESSERA_ASSIGN_OR_RETURN(Journal journal,

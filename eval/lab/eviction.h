@@ -16,10 +16,10 @@ namespace tessera::lab {
 struct Observation {
   int32_t layer = 0;
   int32_t kv_head = 0;
-  int32_t position = 0;                  // of the query
-  int32_t generated = 0;                 // number of the generated token; 0: in the prompt
-  std::span<const int32_t> positions;    // of the entries
-  MatrixView<const float> weights;       // [group, entries], attention's probabilities
+  int32_t position = 0;                // of the query
+  int32_t generated = 0;               // number of the generated token; 0: in the prompt
+  std::span<const int32_t> positions;  // of the entries
+  MatrixView<const float> weights;     // [group, entries], attention's probabilities
 };
 
 // Base of methods that keep a state for each entry of each head, learn from each query's
@@ -38,13 +38,13 @@ class Eviction : public Method {
     for_each_head(prompt, [&](int32_t layer, int32_t kv_head) {
       std::vector<State>& states = states_of(layer, kv_head);
       for (int32_t i = 0; i < prompt.size(); ++i) states.push_back(enter(i));
-      for_each_group_row(
-          prompt, layer, kv_head, first_observed(prompt.size()), prompt.size(),
-          [&](int32_t position, MatrixView<const float> weights) {
-            const auto seen = static_cast<size_t>(weights.cols);
-            observe({layer, kv_head, position, 0, std::span(all).first(seen), weights},
-                    std::span(states).first(seen));
-          });
+      for_each_group_row(prompt, layer, kv_head, first_observed(prompt.size()), prompt.size(),
+                         [&](int32_t position, MatrixView<const float> weights) {
+                           const auto seen = static_cast<size_t>(weights.cols);
+                           observe(
+                               {layer, kv_head, position, 0, std::span(all).first(seen), weights},
+                               std::span(states).first(seen));
+                         });
       add_tokens(prompt, layer, kv_head, keep(states, budget_tokens_, prompt.size() - 1), cache);
     });
   }

@@ -20,6 +20,7 @@ namespace tessera::lab {
 struct Read {
   int32_t layer = 0;
   int32_t kv_head = 0;
+  int32_t token = 0;                // its id
   int32_t position = 0;             // of the token, which is the newest entry
   float scale = 0;                  // of q . k
   MatrixView<const float> queries;  // [group, head_dim], after RoPE

@@ -13,6 +13,10 @@
 #include "kernels/cpu/threads/thread_pool.h"
 #include "models/transformer.h"
 
+namespace tessera {
+class Tokenizer;
+}  // namespace tessera
+
 namespace tessera::lab {
 
 // What one layer gives to its attention in a step. Heads lie side by side in a row.
@@ -82,6 +86,8 @@ class Model {
 
   // A second model of the same vocabulary, for methods that need one. Null: none.
   Model* draft = nullptr;
+  // For methods that know kinds of tokens. Null: kinds are unknown.
+  const Tokenizer* tokenizer = nullptr;
 };
 
 }  // namespace tessera::lab

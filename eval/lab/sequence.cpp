@@ -9,7 +9,8 @@ namespace {
 // The attention of one token over what the method keeps.
 class OneToken final : public LayerHandler {
  public:
-  OneToken(Method& method, Cache& cache) : method_(method), cache_(cache) {}
+  OneToken(Method& method, Cache& cache, int32_t token)
+      : method_(method), cache_(cache), token_(token) {}
 
   void attend(const LayerStep& step) override {
     TESSERA_CHECK(step.queries.rows == 1, "tokens are computed one by one");
@@ -51,6 +52,7 @@ class OneToken final : public LayerHandler {
 
   Method& method_;
   Cache& cache_;
+  const int32_t token_;
 };
 
 }  // namespace
@@ -68,7 +70,7 @@ Sequence::Sequence(const Sequence& other)
       logits_(other.logits_) {}
 
 void Sequence::add(int32_t token) {
-  OneToken handler(*method_, cache_);
+  OneToken handler(*method_, cache_, token);
   logits_ = model_.compute({&token, 1}, cache_.tokens, handler);
   ++cache_.tokens;
   method_->after_token(cache_);

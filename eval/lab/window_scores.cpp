@@ -11,10 +11,9 @@ namespace tessera::lab {
 std::vector<float> window_sums(const Prompt& prompt, int32_t layer, int32_t head,
                                const ObservationWindow& window) {
   std::vector<float> sums(static_cast<size_t>(window.before(prompt)));
-  for_each_attention_row(prompt, layer, head, window.before(prompt), prompt.size(),
-                         [&](int32_t, std::span<const float> row) {
-                           add_scaled(sums, 1, row.first(sums.size()));
-                         });
+  for_each_attention_row(
+      prompt, layer, head, window.before(prompt), prompt.size(),
+      [&](int32_t, std::span<const float> row) { add_scaled(sums, 1, row.first(sums.size())); });
   return sums;
 }
 

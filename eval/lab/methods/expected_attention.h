@@ -51,8 +51,9 @@ class ExpectedAttention final : public Cloned<ExpectedAttention> {
     const auto later = std::span(all).subspan(static_cast<size_t>(sinks));
     if (later.empty()) return all;
     for (int32_t i = 0; i < prompt.shape.group(); ++i) {
-      add_scaled(later, 1, expected_shares(prompt, layer, kv_head * prompt.shape.group() + i, turn,
-                                           keys, from.scale));
+      add_scaled(later, 1,
+                 expected_shares(prompt, layer, kv_head * prompt.shape.group() + i, turn, keys,
+                                 from.scale));
     }
     for (int32_t i = sinks; i < prompt.size(); ++i) {
       all[static_cast<size_t>(i)] *= std::sqrt(dot(values.row(i), values.row(i)));
@@ -115,8 +116,8 @@ class ExpectedAttention final : public Cloned<ExpectedAttention> {
       unit[static_cast<size_t>(i)] = 1;
       model_->rotate(layer, 1, unit);
       const double cos = std::exchange(unit[static_cast<size_t>(i)], 0);
-      const auto partner = std::ranges::max_element(
-          unit, {}, [](float element) { return std::fabs(element); });
+      const auto partner =
+          std::ranges::max_element(unit, {}, [](float element) { return std::fabs(element); });
       const double angle = std::atan2(double{*partner}, cos);
       const double length = std::hypot(double{*partner}, cos) / future_;
       for (int32_t j = 0; j < future_; ++j) {

@@ -3,16 +3,24 @@
 #include "eval/lab/method.h"
 #include "eval/lab/methods/a2sf.h"
 #include "eval/lab/methods/ada_kv.h"
+#include "eval/lab/methods/compress_kv.h"
+#include "eval/lab/methods/duo_attention.h"
+#include "eval/lab/methods/ems.h"
 #include "eval/lab/methods/expected_attention.h"
+#include "eval/lab/methods/fast_gen.h"
 #include "eval/lab/methods/full.h"
 #include "eval/lab/methods/h2o.h"
 #include "eval/lab/methods/keyformer.h"
+#include "eval/lab/methods/kv_crush.h"
+#include "eval/lab/methods/kv_merger.h"
 #include "eval/lab/methods/lazy_eviction.h"
 #include "eval/lab/methods/pyramid_kv.h"
+#include "eval/lab/methods/razor_attention.h"
 #include "eval/lab/methods/scissorhands.h"
 #include "eval/lab/methods/snap_kv.h"
 #include "eval/lab/methods/streaming_llm.h"
 #include "eval/lab/methods/tova.h"
+#include "eval/lab/methods/window_kv.h"
 #include "eval/lab/methods/zigzag_kv.h"
 
 namespace tessera::lab {
@@ -65,6 +73,47 @@ constexpr auto kMethods = std::to_array<MethodLine>({
     {"expected-attention", "Expected Attention (Devoto et al., 2025), section 3",
      "Keeps the tokens that normally distributed future queries attend to.", "",
      ExpectedAttention::make},
+    {"windowkv", "WindowKV (Zuo et al., 2025), section 3",
+     "Keeps windows of consecutive tokens, the same ones in a group of layers.",
+     "Tasks are not classified: windows are chosen for tasks that find information, unless "
+     "gathers=1. "
+     "The last group may have fewer layers.",
+     WindowKv::make},
+    {"kvcrush", "KVCrush (Jha et al., 2025), section 3",
+     "SnapKV, with tokens that stand for the dropped ones by the heads that would keep them.",
+     "The anchor has the bits of most tokens; the first token of each part of the order stands for "
+     "it.",
+     KvCrush::make},
+    {"compresskv", "CompressKV (Lin et al., 2025), section 3",
+     "Heads that retrieve by meaning choose tokens, and layers share a budget by their errors.",
+     "Heads are found with repeated random tokens in place of needles in text. A layer's error is "
+     "measured on the prompt itself, before the output projection.",
+     CompressKv::make},
+    {"fastgen", "FastGen (Ge et al., 2024), algorithms 1 and 2",
+     "Chooses for each head the cheapest of five policies that keeps its attention.",
+     "Query heads that share keys share a policy, by their mean attention.", FastGen::make},
+    {"razor-attention", "RazorAttention (Tang et al., 2024), algorithm 1",
+     "Heads that retrieve keep all tokens; the others keep a window and a mean of the rest.",
+     "Heads are measured with 100 random tokens, repeated four times, instead of 2,500. The window "
+     "of a fifth of the prompt has no minimum. Keys are kept by all query heads or none.",
+     RazorAttention::make},
+    {"duo-attention", "DuoAttention (Xiao et al., 2024), section 2",
+     "Heads that retrieve keep all tokens; the others keep the first and the newest ones.",
+     "Gates are not trained: heads retrieve if their mean query reaches far back, as in kvpress's "
+     "scores without training, measured on the prompt itself.",
+     DuoAttention::make},
+
+    // Merging.
+    {"ems", "EMS (Li et al., 2024), section 3",
+     "Evicts the worst tokens, and merges the next ones into kept tokens with similar keys.",
+     "The scale of both scores, the number of merged tokens, the threshold and the merge's weights "
+     "are ours.",
+     Ems::make},
+    {"kvmerger", "KVMerger (Wang et al., 2024), section 4",
+     "Merges consecutive tokens with similar keys by a Gaussian kernel.",
+     "The threshold of similarity is the one that meets the budget. The shares of tokens that are "
+     "never merged are ours. Generated tokens are not merged.",
+     KvMerger::make},
 });
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include "absl/strings/escaping.h"
 #include "eval/lab/attention.h"
 #include "kernels/cpu/threads/thread_pool.h"
+#include "models/text/tokenizer.h"
 
 namespace tessera::lab {
 namespace {
@@ -23,8 +24,30 @@ Rows first_rows(const Rows& rows, int32_t count) {
   return first;
 }
 
+// Tokens 0 and 1 are special, 2 to 9 are punctuation.
+class GoldenTokenizer final : public Tokenizer {
+ public:
+  std::vector<int32_t> encode(std::span<const TextSegment> /*segments*/,
+                              bool /*add_bos*/) const override {
+    return {};
+  }
+  std::string token_bytes(int32_t id, bool /*keep_special*/) const override {
+    return id < 10 ? " ;" : "a";
+  }
+  bool strips_leading_space() const override { return false; }
+  bool is_special(int32_t id) const override { return id < 2; }
+  std::optional<int32_t> special_id(std::string_view /*text*/) const override { return {}; }
+  int32_t vocab_size() const override { return 64; }
+  std::optional<int32_t> bos_id() const override { return {}; }
+  std::optional<int32_t> eos_id() const override { return {}; }
+};
+
 class GoldenModel final : public Model {
  public:
+  GoldenModel() {
+    tokenizer = &tokenizer_;
+    config_.vocab = 64;
+  }
   const Shape& shape() const override { return golden_prompt().shape; }
   const ModelConfig& config() const override { return config_; }
   std::string device() const override { return "none"; }
@@ -66,6 +89,7 @@ class GoldenModel final : public Model {
 
   ModelConfig config_;
   ThreadPool pool_{1};
+  GoldenTokenizer tokenizer_;
 };
 
 }  // namespace
@@ -161,6 +185,7 @@ void read_golden_tokens(Method& method, Cache& cache) {
         const std::span<const float> row = from.queries.row(cache.tokens);
         const Read read{.layer = layer,
                         .kv_head = head,
+                        .token = prompt.tokens[static_cast<size_t>(cache.tokens)],
                         .position = cache.tokens,
                         .scale = from.scale,
                         .queries = {row.data() + head * shape.group() * shape.head_dim,

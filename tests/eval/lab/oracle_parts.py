@@ -1,5 +1,7 @@
 """Parts that several oracles share."""
 
+import base64
+
 import numpy as np
 import torch
 from transformers import DynamicCache
@@ -83,3 +85,42 @@ def best_and_newest(scores, count, newest):
     older = len(scores) - newest
     best = np.argsort(-np.asarray(scores[:older]), kind="stable")[:count - newest]
     return sorted(best.tolist()) + list(range(older, len(scores)))
+
+
+def best(scores, count):
+    """Returns: the places of the largest scores, ascending."""
+    return sorted(np.argsort(-np.asarray(scores), kind="stable")[:max(count, 0)].tolist())
+
+
+def mean_pool(row, kernel=5):
+    return np.convolve(row, np.ones(kernel) / kernel, "same")
+
+
+def window_rows(prompt, layer, window):
+    """Returns: for each query head, its attention summed over the last `window` queries, before them."""
+    before = len(prompt.ids) - window
+    return [attention(prompt, layer, head)[before:, :before].sum(axis=0) for head in range(prompt.heads)]
+
+
+def by_group(prompt, rows):
+    """Returns: the sums of query heads' rows for each KV head."""
+    group = prompt.heads // prompt.kv_heads
+    return [sum(rows[head * group:(head + 1) * group]) for head in range(prompt.kv_heads)]
+
+
+def head_profile(prompt, period, around=4):
+    """Returns: echo, induction and the attention around the induction's tokens, [layers, heads]."""
+    tokens = len(prompt.ids)
+    result = np.zeros((3, len(prompt.layers), prompt.heads))
+    for layer in range(len(prompt.layers)):
+        for head in range(prompt.heads):
+            weights = attention(prompt, layer, head)
+            for query in range(period, tokens):
+                for same in range(query - period, -1, -period):
+                    near = weights[query, max(0, same + 1 - around):same + 2 + around].sum()
+                    result[:, layer, head] += [weights[query, same], weights[query, same + 1], near]
+    return result / (tokens - period)
+
+
+def packed(array):
+    return base64.b64encode(np.ascontiguousarray(array, dtype="<f4").tobytes()).decode()

@@ -21,5 +21,17 @@ TEST(ZigZagKv, KeepsTheTokensOfThePapersBudgets) {
   expect_kept_as_golden("zigzagkv");
 }
 
+TEST(WindowKv, KeepsTheWindowsOfTheAuthorsFormulas) {
+  expect_kept_as_golden("windowkv");
+}
+
+TEST(KvCrush, KeepsTokensThatStandForDroppedOnes) {
+  expect_kept_as_golden("kvcrush");
+}
+
+TEST(CompressKv, KeepsTheTokensOfItsHeadsWithinTheLayersBudgets) {
+  expect_kept_as_golden("compresskv");
+}
+
 }  // namespace
 }  // namespace tessera::lab

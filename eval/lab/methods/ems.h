@@ -1,0 +1,97 @@
+#pragma once
+
+#include <algorithm>
+#include <numeric>
+#include <vector>
+
+#include "eval/lab/attention_sums.h"
+#include "eval/lab/method.h"
+#include "eval/lab/ranking.h"
+#include "eval/lab/window_scores.h"
+
+namespace tessera::lab {
+
+// Evicts the tokens of the lowest scores, and merges the next ones into the kept token with the
+// most similar key (EMS, section 3). A score is the larger one of the attention from all queries
+// and from the last ones, each as a share. A token that is like none of the kept ones belongs to
+// the class zero, and is evicted too.
+class Ems final : public Cloned<Ems> {
+ public:
+  static std::unique_ptr<Method> make(Settings& settings, const Shape& /*shape*/) {
+    auto method = std::make_unique<Ems>();
+    method->budget_ = settings.number("budget", 0.2);
+    method->merged_ = settings.number("merged", 2);
+    method->threshold_ = settings.number("threshold", 0.6);
+    method->window_.queries = settings.integer("window", 32);
+    method->window_.kernel = settings.integer("kernel", 5);
+    return method;
+  }
+
+  void fill(const Prompt& prompt, Cache& cache) override {
+    const int32_t kept =
+        std::max(0, static_cast<int32_t>(budget_ * prompt.size()) - window_.size(prompt));
+    for_each_head(prompt, [&](int32_t layer, int32_t head) {
+      const std::vector<float> scores = global_and_local(prompt, layer, head);
+      const std::vector<int32_t> centres = largest(scores, kept);
+      add_tokens_and_window(prompt, layer, head, centres, window_, cache);
+      std::vector<int32_t> others;
+      const auto more = static_cast<int32_t>(merged_ * kept);
+      std::ranges::set_difference(largest(scores, kept + more), centres,
+                                  std::back_inserter(others));
+      merge(prompt, scores, centres, others, layer, head, cache.at(layer, head));
+    });
+  }
+
+ private:
+  std::vector<float> global_and_local(const Prompt& prompt, int32_t layer, int32_t head) const {
+    std::vector<float> scores = window_scores(prompt, layer, head, window_);
+    std::vector<float> global = attention_sums(prompt, layer, head);
+    global.resize(scores.size());
+    const float all = std::reduce(global.begin(), global.end());
+    const float local = std::reduce(scores.begin(), scores.end());
+    for (size_t i = 0; i < scores.size(); ++i) {
+      scores[i] = std::max(scores[i] / local, global[i] / all);
+    }
+    return scores;
+  }
+
+  // The centres' rows become means of their classes, weighted by scores.
+  void merge(const Prompt& prompt, const std::vector<float>& scores,
+             const std::vector<int32_t>& centres, const std::vector<int32_t>& others,
+             int32_t layer, int32_t kv_head, HeadCache& head) const {
+    const LayerPrompt& from = prompt.layers[static_cast<size_t>(layer)];
+    const MatrixView<const float> keys = from.keys_of(prompt.shape, kv_head);
+    const MatrixView<const float> values = from.values_of(prompt.shape, kv_head);
+    std::vector<float> weights;  // of each class so far
+    for (const int32_t centre : centres) weights.push_back(scores[static_cast<size_t>(centre)]);
+    for (const int32_t token : others) {
+      size_t nearest = 0;
+      auto most = static_cast<float>(threshold_);
+      bool found = false;
+      for (size_t i = 0; i < centres.size(); ++i) {
+        const float likeness = cosine(keys.row(token), keys.row(centres[i]));
+        if (likeness < most) continue;
+        found = true;
+        most = likeness;
+        nearest = i;
+      }
+      if (!found) continue;
+      weights[nearest] += scores[static_cast<size_t>(token)];
+      const float part = scores[static_cast<size_t>(token)] / weights[nearest];
+      const auto entry = static_cast<int64_t>(nearest);
+      mix(head.keys.row(entry), part, keys.row(token));
+      mix(head.values.row(entry), part, values.row(token));
+    }
+  }
+
+  static void mix(std::span<float> mean, float part, std::span<const float> more) {
+    for (size_t i = 0; i < mean.size(); ++i) mean[i] += part * (more[i] - mean[i]);
+  }
+
+  double budget_ = 0;
+  double merged_ = 0;  // tokens to merge for each kept one
+  double threshold_ = 0;  // of the cosine between keys
+  ObservationWindow window_;
+};
+
+}  // namespace tessera::lab
