@@ -5,11 +5,8 @@
 #include <numeric>
 #include <utility>
 
+#include "eval/lab/widest.h"
 #include "kernels/cpu/threads/thread_pool.h"
-
-// The widest instruction set of the machine, chosen when the program starts.
-#define TESSERA_LAB_CLONES \
-  __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 
 namespace tessera::lab {
 namespace {

@@ -9,11 +9,15 @@
 #include "eval/lab/methods/expected_attention.h"
 #include "eval/lab/methods/fast_gen.h"
 #include "eval/lab/methods/full.h"
+#include "eval/lab/methods/gear.h"
 #include "eval/lab/methods/h2o.h"
 #include "eval/lab/methods/keyformer.h"
+#include "eval/lab/methods/kivi.h"
 #include "eval/lab/methods/kv_crush.h"
 #include "eval/lab/methods/kv_merger.h"
+#include "eval/lab/methods/kvarn.h"
 #include "eval/lab/methods/lazy_eviction.h"
+#include "eval/lab/methods/oscar.h"
 #include "eval/lab/methods/pyramid_kv.h"
 #include "eval/lab/methods/razor_attention.h"
 #include "eval/lab/methods/scissorhands.h"
@@ -114,6 +118,20 @@ constexpr auto kMethods = std::to_array<MethodLine>({
      "The threshold of similarity is the one that meets the budget. The shares of tokens that are "
      "never merged are ours. Generated tokens are not merged.",
      KvMerger::make},
+
+    // Quantisation.
+    {"kivi", "KIVI (Liu et al., 2024), algorithm 1",
+     "Holds keys by channel and values by token in 2 bits, the newest tokens in f16.", "",
+     Kivi::make},
+    {"gear", "GEAR (Kang et al., 2024), section 3, over KIVI's groups",
+     "Adds a matrix of low rank and the outliers to keys and values in 2 bits.",
+     "The low rank is the best one; the paper approximates it by power iterations.", Gear::make},
+    {"kvarn", "KVarN (Muller et al., 2026), and its public code",
+     "Evens the variances of tokens and channels of rotated tiles, then holds 2 bits.", "",
+     Kvarn::make},
+    {"oscar", "OSCAR (Zhou et al., 2026), and its public code",
+     "Rotates by covariances that attention sees, clips, and holds 2 bits.",
+     "The rotations are calibrated on the prompt itself, not on other texts.", Oscar::make},
 });
 
 }  // namespace
