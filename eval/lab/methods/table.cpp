@@ -17,14 +17,18 @@
 #include "eval/lab/methods/kv_merger.h"
 #include "eval/lab/methods/kvarn.h"
 #include "eval/lab/methods/lazy_eviction.h"
+#include "eval/lab/methods/mini_cache.h"
 #include "eval/lab/methods/oscar.h"
 #include "eval/lab/methods/pyramid_kv.h"
 #include "eval/lab/methods/razor_attention.h"
+#include "eval/lab/methods/rotate_kv.h"
 #include "eval/lab/methods/scissorhands.h"
 #include "eval/lab/methods/snap_kv.h"
 #include "eval/lab/methods/streaming_llm.h"
 #include "eval/lab/methods/tova.h"
 #include "eval/lab/methods/window_kv.h"
+#include "eval/lab/methods/xkv.h"
+#include "eval/lab/methods/xquant.h"
 #include "eval/lab/methods/zigzag_kv.h"
 
 namespace tessera::lab {
@@ -132,6 +136,25 @@ constexpr auto kMethods = std::to_array<MethodLine>({
     {"oscar", "OSCAR (Zhou et al., 2026), and its public code",
      "Rotates by covariances that attention sees, clips, and holds 2 bits.",
      "The rotations are calibrated on the prompt itself, not on other texts.", Oscar::make},
+    {"rotatekv", "RotateKV (Su et al., 2025), section 3, and its public code",
+     "Rotates heads together before RoPE, orders channels, and holds 2 bits.",
+     "Channels are ordered by the prompt itself, and massive activations are sought in the layer's "
+     "normalised input. Fewer heads are rotated together where 4 do not divide the heads.",
+     RotateKv::make},
+    {"xquant", "XQuant (Tomar et al., 2025), section 3",
+     "Holds the layers' inputs or their latent products in 4 bits and computes keys and values.",
+     "A model with as many KV heads as query heads holds the inputs of generated tokens in f16.",
+     Xquant::make},
+
+    // Layers.
+    {"minicache", "MiniCache (Liu et al., 2024), section 4",
+     "Gives pairs of deep layers one direction for each token.",
+     "A pair is retained where its angle lies in the last part of the range. Generated tokens are "
+     "retained by the prompt's bound.",
+     MiniCache::make},
+    {"xkv", "xKV (Chang et al., 2025), section 3",
+     "Holds four layers' keys and values in one space of low rank.",
+     "Large spaces are found by subspace iterations.", Xkv::make},
 });
 
 }  // namespace

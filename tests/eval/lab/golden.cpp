@@ -66,9 +66,11 @@ class GoldenModel final : public Model {
   void rotate_back(int32_t /*layer*/, int32_t position, std::span<float> heads) const override {
     turn(-position, heads);
   }
-  KeysAndValues project(int32_t /*layer*/, const Rows& /*input*/) override {
-    ADD_FAILURE() << "The golden model has no weights.";
-    return {};
+  KeysAndValues project(int32_t layer, const Rows& input) override {
+    static const nlohmann::json& weights = *new nlohmann::json(golden("weights"));
+    const nlohmann::json& own = weights[static_cast<size_t>(layer)];
+    return {times(input, unpack(own["keys"], input.cols())),
+            times(input, unpack(own["values"], input.cols()))};
   }
 
  private:
@@ -85,6 +87,17 @@ class GoldenModel final : public Model {
             static_cast<float>(second * std::cos(angle) + first * std::sin(angle));
       }
     }
+  }
+
+  // weights: [outputs, inputs]
+  static Rows times(const Rows& input, const Rows& weights) {
+    Rows product(input.rows(), weights.rows());
+    for (int64_t i = 0; i < input.rows(); ++i) {
+      for (int64_t j = 0; j < weights.rows(); ++j) {
+        product.row(i)[static_cast<size_t>(j)] = dot(input.row(i), weights.row(j));
+      }
+    }
+    return product;
   }
 
   ModelConfig config_;
@@ -176,7 +189,7 @@ Cache compute_from_golden_model(Method& method, int32_t tokens) {
 void read_golden_tokens(Method& method, Cache& cache) {
   const Prompt& prompt = golden_prompt();
   const Shape& shape = prompt.shape;
-  for (; cache.tokens < prompt.size(); ++cache.tokens) {
+  while (cache.tokens < prompt.size()) {
     for (int32_t layer = 0; layer < shape.layers; ++layer) {
       for (int32_t head = 0; head < shape.kv_heads; ++head) {
         const std::array<int32_t, 1> position = {cache.tokens};
@@ -197,6 +210,7 @@ void read_golden_tokens(Method& method, Cache& cache) {
         method.after_read(read, weights.view(), own);
       }
     }
+    ++cache.tokens;
     method.after_token(cache);
   }
 }

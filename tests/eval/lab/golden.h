@@ -28,8 +28,8 @@ Cache fill_from_golden_prompt(Method& method);
 // Returns: the first tokens of the golden prompt.
 Prompt golden_beginning(int32_t tokens);
 
-// A model that knows the golden prompt and the RoPE of its Llama, and computes nothing. For methods
-// that need rotate().
+// A model that knows the golden prompt, the RoPE of its Llama and its weights of keys and values,
+// and computes nothing else. For methods that need rotate() or project().
 Model& golden_model();
 
 // Returns: the cache that a method fills from the golden prompt's first tokens, with a model.

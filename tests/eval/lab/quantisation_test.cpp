@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include "tests/eval/lab/golden_model.h"
+#include "tests/eval/lab/golden_rows.h"
 
 namespace tessera::lab {
 namespace {
@@ -13,7 +13,9 @@ TEST_P(Quantisation, MakesTheRowsAndBytesOfItsPaper) {
   expect_rows_as_golden(GetParam());
 }
 
-INSTANTIATE_TEST_SUITE_P(Of, Quantisation, testing::Values("kivi", "gear", "kvarn", "oscar"),
+INSTANTIATE_TEST_SUITE_P(Of, Quantisation,
+                         testing::Values("kivi", "gear", "kvarn", "oscar", "rotatekv", "xquant",
+                                         "minicache", "xkv"),
                          [](const auto& of) { return std::string(of.param); });
 
 }  // namespace
