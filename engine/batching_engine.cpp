@@ -11,6 +11,10 @@ namespace tessera {
 
 namespace {
 
+// Tokens of the largest step with drafted ones. Up to there a step's time is nearly that of one
+// token, because it reads all weights (docs/speculation.md).
+constexpr int32_t kDraftingTokens = 16;
+
 // A tenant that returns may compute its longest request, four times, before the requests of others.
 // It preempts them until it has computed half of that.
 TenantClock::Limits tenant_limits(const EngineOptions& options) {
@@ -27,14 +31,17 @@ BatchingEngine::BatchingEngine(Parts parts)
       backend_(parts.backend),
       stream_(parts.stream),
       ranks_(options_.ranks),
+      speculates_(options_.speculation.value_or(backend_.memory == nullptr)),
       intake_(options_, config_, *kv_, ranks_),
       counters_(*kv_, options_.kv_bytes),
       scheduler_({options_.max_step_tokens, options_.max_sequences,
+                  options_.speculation ? kDraftingTokens : 0,
                   tenant_limits(options_).lead * kVirtualToken}),
       tenants_(tenant_limits(options_), options_.max_sequences + options_.max_queue),
       admission_(*kv_, options_.max_sequences, options_.max_sequences + options_.max_queue),
       replay_(*kv_),
       builder_(*kv_, {options_.max_step_tokens, options_.max_sequences}),
+      speculation_(*kv_),
       pooler_(*model_, backend_, stream_),
       sampler_(std::move(parts.sampler),
                StepMasks(ranks_, config_.vocab, options_.max_sequences, backend_, stream_), *model_,
@@ -44,6 +51,7 @@ BatchingEngine::BatchingEngine(Parts parts)
   sequences_.reserve(inside);
   inputs_.messages.reserve(3 * inside);
   plan_.counts.reserve(inside);
+  plan_.drafted.reserve(inside);
   plan_.steps.reserve(inside);
   plan_.evicted.reserve(inside);
   plan_.runs.reserve(sequences);
@@ -163,6 +171,9 @@ void BatchingEngine::end_overdue() {
 
 void BatchingEngine::plan() {
   tenants_.arrange(sequences_);
+  if (speculates_) {
+    speculation_.draft(sequences_);
+  }
   admission_.relieve_pressure(sequences_, counters_.counting().running, inputs_.now);
   plan_sequences();
   if (plan_.lacks_pages && replay_.holds_pages()) {
@@ -233,10 +244,11 @@ void BatchingEngine::forward() {
 void BatchingEngine::sample() {
   pooler_.pool(builder_.hidden_rows(), sequences_);
   counters_.counting().generated_tokens += sampler_.sample(builder_.logits_rows(), sequences_);
+  speculation_.settle(plan_, sequences_, counters_.counting());
   for (const StepPlan::Run& run : plan_.runs) {
     Sequence& sequence = *sequences_[static_cast<size_t>(run.candidate)];
     if (run.samples) {
-      tenants_.charge_token(sequence);
+      tenants_.charge_tokens(sequence, 1 + run.drafted);
     }
     if (run.samples && !sequence.ended() && sequence.full()) {
       sequence.end(FinishReason::length);  // prefill only, max_tokens is 0

@@ -13,6 +13,7 @@
 #include "engine/request_intake.h"
 #include "engine/scheduler.h"
 #include "engine/sequence.h"
+#include "engine/speculation.h"
 #include "engine/step_builder.h"
 #include "engine/step_pooler.h"
 #include "engine/step_sampler.h"
@@ -97,6 +98,7 @@ class BatchingEngine final : public Engine {
   const Backend& backend_;
   const Stream stream_;
   Ranks ranks_;
+  const bool speculates_;
   RequestIntake intake_;
   EngineCounters counters_;
 
@@ -107,6 +109,7 @@ class BatchingEngine final : public Engine {
   PrefixAdmission admission_;
   BackgroundReplay replay_;
   StepBuilder builder_;
+  Speculation speculation_;
   StepPooler pooler_;
   StepSampler sampler_;
   std::vector<std::unique_ptr<Sequence>> sequences_;  // unfinished, in scheduling order

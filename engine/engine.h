@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -8,6 +9,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "engine/draft.h"
 #include "engine/format_check.h"
 #include "engine/kv/kv_shape.h"
 #include "engine/kv/kv_usage.h"
@@ -49,6 +51,10 @@ struct EngineOptions {
   bool kv_coded_residuals = false;
   // Profile of the whole model's KV heads, [layers, kv_heads]. No value: that of its config.
   std::optional<std::vector<HeadProfile>> kv_head_profiles = std::nullopt;
+  // Drafts tokens of sequences that decode, where a step has few rows (engine/speculation.h). No
+  // text changes by it. No value: on a CPU. A GPU's recorded steps have no drafts, and what drafts
+  // cost without a recording is not measured yet.
+  std::optional<bool> speculation = std::nullopt;
   bool kv_populate = false;  // take all of its memory at the start, not as pages are written
   // The communicator of the model, which is split over its ranks (see Engine). Null: one process
   // has the whole model. Not owned; outlives the engine.
@@ -75,6 +81,12 @@ struct EngineStats {
   int64_t steps = 0;
   int64_t prompt_tokens = 0;  // prefilled tokens; recomputed ones are counted again
   int64_t generated_tokens = 0;
+  // Drafts of one sequence in one step, their tokens, and those of them that were chosen, in all
+  // and by their place in the draft.
+  int64_t drafts = 0;
+  int64_t drafted_tokens = 0;
+  int64_t accepted_tokens = 0;
+  std::array<int64_t, kMostDrafted> accepted_at = {};
   int64_t preemptions = 0;
   int64_t kv_tightenings = 0;      // steps in which budgets of sequences were tightened
   int64_t kv_replayed_tokens = 0;  // tokens of replays (KvPolicy::section), beside prompt_tokens

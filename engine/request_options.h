@@ -71,6 +71,8 @@ struct RequestOptions {
   // prefixes only. With a lossy policy, which treats a shared prefix differently, it excludes the
   // prefix cache altogether.
   bool deterministic = false;
+  // Drafts its tokens where that is faster (EngineOptions::speculation). The text is the same.
+  bool speculation = true;
   // Prefixes are shared only between requests with equal salts.
   std::string cache_salt;
   struct Cache {
@@ -154,13 +156,14 @@ void visit_sampling(Visitor&& visit, Params& params) {
 // The same for RequestOptions and its sampling parameters.
 template <class Visitor, class Options>
 void visit_options(Visitor&& visit, Options& options) {
-  auto& [sampling, stop_ids, ignore_eos, priority, deterministic, cache_salt, cache, cache_accept,
-         kv_floor] = options;
+  auto& [sampling, stop_ids, ignore_eos, priority, deterministic, speculation, cache_salt, cache,
+         cache_accept, kv_floor] = options;
   visit_sampling(visit, sampling);
   visit(Option{"stop_token_ids"}, stop_ids);
   visit(Option{"ignore_eos"}, ignore_eos);
   visit(Option{"priority"}, priority);
   visit(Option{"deterministic"}, deterministic);
+  visit(Option{"speculation"}, speculation);
   visit(SpecialOption{{"cache_salt"}}, cache_salt);
   visit(SpecialOption{{"cache"}}, cache);
   visit(SpecialOption{{"cache_accept"}}, cache_accept);

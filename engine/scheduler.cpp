@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "engine/draft.h"
 #include "kernels/check.h"
 
 namespace tessera {
@@ -21,18 +22,10 @@ class Planner {
         max_step_tokens_(limits.max_step_tokens),
         tokens_left_(limits.max_step_tokens),
         slots_left_(limits.max_sequences),
+        max_drafting_tokens_(limits.max_drafting_tokens),
         tenant_lead_(limits.tenant_lead),
         end_of_running_(candidates.size()) {
-    plan_.preempted.clear();
-    plan_.tightened.clear();
-    plan_.admitted.clear();
-    plan_.forks.clear();
-    plan_.runs.clear();
-    plan_.lacks_pages = false;
-    plan_.counts.assign(candidates.size(), 0);
-    plan_.steps.assign(candidates.size(), 0);
-    plan_.evicted.assign(candidates.size(), 0);
-    plan_.waiting.clear();
+    plan_.begin(candidates.size());
     for (size_t i = 0; i < candidates.size(); ++i) {
       slots_left_ -= candidates[i].running ? 1 : 0;
       check_order(i);
@@ -87,6 +80,15 @@ class Planner {
     }
   }
 
+  void run_drafts() {
+    for (size_t i = 0; i < candidates_.size(); ++i) {
+      const bool decodes = candidates_[i].running && candidates_[i].decodes();
+      plan_.drafted[i] = decodes && plan_.counts[i] > 0 ? candidates_[i].drafted : 0;
+    }
+    const int32_t used = max_step_tokens_ - tokens_left_;
+    tokens_left_ -= share_rows(std::min(max_drafting_tokens_ - used, tokens_left_), plan_.drafted);
+  }
+
   void collect_tightened() {
     for (size_t i = 0; i < candidates_.size(); ++i) {
       if (plan_.steps[i] > 0) {
@@ -109,7 +111,8 @@ class Planner {
       if (count > 0 && wanted(candidates_[i])) {
         const bool samples = stored(i) + count == candidates_[i].tokens &&
                              !candidates_[i].kv.sections.replay_due(stored(i));
-        plan_.runs.push_back({static_cast<int32_t>(i), count, samples});
+        const int32_t drafted = samples ? plan_.drafted[i] : 0;
+        plan_.runs.push_back({static_cast<int32_t>(i), count + drafted, samples, drafted});
       }
     }
   }
@@ -462,6 +465,7 @@ class Planner {
   const int32_t max_step_tokens_;
   int32_t tokens_left_;  // in this step
   int32_t slots_left_;
+  const int32_t max_drafting_tokens_;
   const int64_t tenant_lead_;  // see SchedulerLimits
   int64_t promised_ = 0;       // sum of promise() over sequences with a slot, in pages
   size_t best_preempted_ = SIZE_MAX;
@@ -483,6 +487,7 @@ StepPlan Scheduler::plan(std::span<const Candidate> candidates, const KvBudget& 
   planner.run_decodes();
   planner.run_prefills();
   planner.admit_waiting();
+  planner.run_drafts();
   planner.collect_tightened();
   planner.collect_runs();
   const bool replans = budget.replay_holds && plan.lacks_pages;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/kv/kv_budget.h"
+#include "engine/step_plan.h"
 #include "kernels/kv/kv_page.h"
 
 namespace tessera {
@@ -24,6 +25,9 @@ struct Candidate {
   int32_t priority = 0;  // lower runs first
   int32_t tokens = 0;    // prompt and generated; all are stored before the next one is sampled
   int32_t stored = 0;    // tokens already in pages and in the residual buffer, or in a match
+  // Tokens that are drafted behind the known ones (Sequence::draft), of a running sequence that
+  // decodes. They end in the group of its last known token, so they take no page.
+  int32_t drafted = 0;
   // Pages held. Those shared with other samples of the request are included, those of the prefix
   // cache are not.
   int64_t pages = 0;
@@ -80,55 +84,10 @@ constexpr int32_t head_start_of(int32_t matched_tokens) {
   return groups < kMaxHeadStart / kMatchHeadStart ? groups * kMatchHeadStart : kMaxHeadStart;
 }
 
-// Decision for one step. All indices refer to the candidates that the plan was made from.
-struct StepPlan {
-  struct Run {
-    int32_t candidate = 0;
-    int32_t count = 0;     // computes the next `count` pending tokens, or tokens of a replay
-    bool samples = false;  // these are the last pending tokens, so the next token is sampled
-  };
-  std::vector<int32_t> preempted;  // lose slot and pages before all else
-  struct Tightening {
-    int32_t candidate = 0;
-    int32_t steps = 0;  // at least 1, at most kMaxTightenings
-  };
-  std::vector<Tightening> tightened;  // next, before any pages are taken
-  std::vector<int32_t> admitted;      // get a slot; each has a run
-  struct Fork {
-    int32_t candidate = 0;  // an admitted candidate, the target
-    int32_t source = 0;     // a running candidate
-    int32_t tokens = 0;     // first tokens that the target takes from the source as stored
-  };
-  std::vector<Fork> forks;
-  std::vector<Run> runs;     // decodes, then prefills, each in scheduling order
-  bool lacks_pages = false;  // with more pages, more tokens or sequences would run
-  struct Spare {
-    int32_t tokens = 0;
-    int32_t slots = 0;
-    int64_t pages = 0;  // neither taken by the step nor promised
-  };
-  Spare spare;  // resources left for a background replay
-
-  bool empty() const { return runs.empty() && preempted.empty() && tightened.empty(); }
-
-  std::vector<int32_t> counts;   // [candidates], tokens of each run; 0: no run
-  std::vector<int32_t> steps;    // [candidates], of each tightening; 0: none
-  std::vector<uint8_t> evicted;  // [candidates], 1: the candidate is in `preempted`
-  std::vector<int32_t> waiting;  // waiting candidates, in order of admission
-  // Used while planning: waiting candidates by tenant, and the place of each; tenants that run.
-  std::vector<int32_t> by_tenant;
-  std::vector<std::pair<int32_t, int32_t>> places;
-  struct RunningTenant {
-    int32_t tenant = 0;
-    int32_t share = 1;
-    int64_t clock = 0;
-  };
-  std::vector<RunningTenant> running_tenants;
-};
-
 struct SchedulerLimits {
   int32_t max_step_tokens = 0;
-  int32_t max_sequences = 0;  // <= max_step_tokens, so every decode fits into every step
+  int32_t max_sequences = 0;        // <= max_step_tokens, so every decode fits into every step
+  int32_t max_drafting_tokens = 0;  // of a step with drafted tokens
   // A tenant is *ahead* of another if its clock is ahead by this virtual time, divided by the
   // other's share.
   int64_t tenant_lead = 0;
@@ -148,6 +107,9 @@ struct SchedulerLimits {
 //      ends admission, so no sequence overtakes it. A sequence whose next prefix block another one
 //      is computing waits for that one and delays no other. A sequence also waits, and delays no
 //      other, if all free slots are held for other tenants (Candidate::slots_held).
+//
+//   4. Drafted tokens of decodes, while the step has at most `max_drafting_tokens`: there, further
+//      rows cost little, because a step reads all weights anyway. A full batch drafts nothing.
 //
 // While a tenant has running sequences, the prefills of a tenant that is ahead of it take at most
 // their share of `max_step_tokens`. The step is shorter then. So the prompts of one tenant, however

@@ -52,8 +52,10 @@ Sequence::Sequence(RequestId request_id, size_t sample, const EngineRequest& req
       prompt_tokens_(request.prompt.size()),
       shareable_(request.sinks.size() > 1 ? static_cast<int32_t>(prompt_tokens_) - 1 : 0),
       max_length_(max_length(request, model.context)),
+      known_(prompt_tokens_),
       shared_(std::move(shared)),
       sampling_(request.sampling),
+      speculates_(request.speculation),
       constrained_(request.grammar != nullptr),
       constraint_(constrained_ ? request.grammar->begin() : nullptr),
       observe_logits_(request.observe_logits),
@@ -100,7 +102,10 @@ Sequence::Sequence(RequestId request_id, size_t sample, const EngineRequest& req
   sampling_.seed += sample;
   tokens_.reserve(max_length_);
   tokens_ = request.prompt;
-  unpublished_top_.reserve(static_cast<size_t>(sampling_.top_logprobs.value_or(0)));
+  unpublished_.resize(may_draft() ? kMostDrafted + 1 : 1);
+  for (Unpublished& token : unpublished_) {
+    token.top.reserve(static_cast<size_t>(sampling_.top_logprobs.value_or(0)));
+  }
 }
 
 Candidate Sequence::candidate() const {
@@ -111,8 +116,9 @@ Candidate Sequence::candidate() const {
           .start = start_,
           .order = order_,
           .priority = priority_,
-          .tokens = static_cast<int32_t>(tokens_.size()),
+          .tokens = static_cast<int32_t>(known_),
           .stored = stored(),
+          .drafted = static_cast<int32_t>(drafted().size()),
           .pages = 0,
           .running = running() != nullptr,
           .kv = {},
@@ -124,7 +130,7 @@ Candidate Sequence::candidate() const {
 
 KvPrompt Sequence::cache_prompt(int32_t prefix_block_tokens) {
   const auto block = static_cast<size_t>(prefix_block_tokens);
-  while ((block_hashes_.size() + 1) * block <= tokens_.size()) {
+  while ((block_hashes_.size() + 1) * block <= known_) {
     const uint64_t before =
         path_hashes_.empty() ? std::hash<std::string>()(shared_->cache_salt) ^ bits_of(kv_.policy)
                              : path_hashes_.back();
@@ -132,7 +138,7 @@ KvPrompt Sequence::cache_prompt(int32_t prefix_block_tokens) {
         PrefixTree::hash(tokens().subspan(block_hashes_.size() * block, block)));
     path_hashes_.push_back((before ^ block_hashes_.back()) * 0x9e3779b97f4a7c15 + before);
   }
-  return {tokens_, block_hashes_, shared_->cache_salt, kv_.policy.high, cache_accept_};
+  return {tokens(), block_hashes_, shared_->cache_salt, kv_.policy.high, cache_accept_};
 }
 
 int32_t Sequence::max_cached_tokens() const {
@@ -217,7 +223,38 @@ void Sequence::store(int32_t count) {
   TESSERA_CHECK(running != nullptr, "a sequence without a slot stores tokens");
   running->stored += count;
   TESSERA_CHECK(std::cmp_less_equal(running->stored, tokens_.size()),
-                "more tokens are stored than are known");
+                "more tokens are stored than are known or drafted");
+}
+
+bool Sequence::may_draft() const {
+  return speculates_ && !constrained_ && shared_->forced.empty() && !observe_logits_ &&
+         !pool_.has_value() && !kv_.policy.is_private() && !kv_.policy.one_by_one();
+}
+
+void Sequence::draft(int32_t most) {
+  tokens_.resize(known_);
+  refused_ = false;
+  // The last token of all is chosen and never computed.
+  const auto room = static_cast<int32_t>(max_length_ - known_) - 1;
+  int32_t drafted[kMostDrafted];
+  const int32_t wanted = std::clamp(std::min(most, room), 0, kMostDrafted);
+  const int32_t count =
+      draft_.guess(tokens_, std::span(drafted).first(static_cast<size_t>(wanted)));
+  tokens_.insert(tokens_.end(), drafted, drafted + count);
+}
+
+int32_t Sequence::settle_draft(int32_t drafted) {
+  Running* running = std::get_if<Running>(&state_);
+  TESSERA_CHECK(running != nullptr && drafted > 0, "a running sequence settles its draft");
+  // The newest token is not stored, unless the step chose none that is kept.
+  const bool kept_none =
+      ended() && (finish_->reason == FinishReason::stop || finish_->reason == FinishReason::failed);
+  const int32_t right = static_cast<int32_t>(known_) - (kept_none ? 0 : 1);
+  const int32_t accepted = drafted - (running->stored - right);
+  running->stored = right;
+  tokens_.resize(known_);
+  draft_.learn(drafted, accepted);
+  return accepted;
 }
 
 bool Sequence::observes(int32_t position) const {
@@ -250,21 +287,27 @@ void Sequence::pool(int32_t position, std::span<const float> hidden) {
 }
 
 bool Sequence::append(const Sampled& next) {
-  TESSERA_CHECK(std::cmp_equal(stored(), tokens_.size()), "a token is chosen after all are stored");
+  TESSERA_CHECK(std::cmp_greater_equal(stored(), known_), "a token is chosen after all are stored");
   if (shared_->forced.empty() &&
       std::binary_search(stop_ids().begin(), stop_ids().end(), next.token)) {
     end(FinishReason::stop);
     finish_->stop_token = next.token;
     return false;
   }
-  tokens_.push_back(next.token);
+  refused_ = !drafted().empty() && drafted().front() != next.token;
+  if (drafted().empty() || refused_) {
+    tokens_.resize(known_);
+    tokens_.push_back(next.token);
+  }
+  ++known_;
   if (constraint_ != nullptr) {
     constraint_->accept(next.token);
   }
-  unpublished_token_ = next.token;
-  unpublished_logprob_ = next.logprobs.chosen;
-  unpublished_rank_ = next.logprobs.rank;
-  unpublished_top_.assign(next.logprobs.top.begin(), next.logprobs.top.end());
+  Unpublished& unpublished = unpublished_[unpublished_tokens_++];
+  unpublished.token = next.token;
+  unpublished.logprob = next.logprobs.chosen;
+  unpublished.rank = next.logprobs.rank;
+  unpublished.top.assign(next.logprobs.top.begin(), next.logprobs.top.end());
   if (full()) {
     end(FinishReason::length);
   }
@@ -284,13 +327,16 @@ void Sequence::end(FinishReason reason, absl::Status status) {
 }
 
 void Sequence::publish(std::chrono::steady_clock::time_point now) {
-  if (unpublished_token_.has_value()) {
+  if (unpublished_tokens_ > 0) {
     prefill_time_ = prefill_time_.value_or(now - *admitted_);
-    if (sampling_.top_logprobs.has_value()) {
-      sink_->on_logprobs({unpublished_logprob_, unpublished_top_, unpublished_rank_});
-    }
-    sink_->on_token(*std::exchange(unpublished_token_, std::nullopt));
   }
+  for (const Unpublished& next : std::span(unpublished_).first(unpublished_tokens_)) {
+    if (sampling_.top_logprobs.has_value()) {
+      sink_->on_logprobs({next.logprob, next.top, next.rank});
+    }
+    sink_->on_token(next.token);
+  }
+  unpublished_tokens_ = 0;
   if (ended()) {
     finish_->kv = {.preset = kv_, .usage = kv_usage_};
     finish_->prefill_time = prefill_time_;

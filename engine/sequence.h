@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "engine/draft.h"
 #include "engine/kv/kv_cache.h"
 #include "engine/kv/kv_usage.h"
 #include "engine/kv/prefix_cache.h"
@@ -79,7 +80,8 @@ class Sequence {
   int64_t order() const { return order_; }  // order within its tenant, see order_of
   Candidate candidate() const;              // without the fields that need the KV cache
 
-  std::span<const int32_t> tokens() const { return tokens_; }  // prompt, then generated tokens
+  // Prompt, then generated tokens.
+  std::span<const int32_t> tokens() const { return std::span(tokens_).first(known_); }
   std::span<const int32_t> prompt() const { return tokens().first(prompt_tokens_); }
   std::span<const int32_t> generated() const { return tokens().subspan(prompt_tokens_); }
   std::span<const int32_t> stop_ids() const { return shared_->stop_ids; }
@@ -101,7 +103,7 @@ class Sequence {
   int32_t shareable() const { return shareable_; }
 
   // True if the sequence has reached max_tokens, the end of the forced tokens or the context.
-  bool full() const { return tokens_.size() == max_length_; }
+  bool full() const { return known_ == max_length_; }
   bool overdue(std::chrono::steady_clock::time_point now) const;
   // True if it was never admitted and its queue timeout has passed.
   bool waited_too_long(std::chrono::steady_clock::time_point now) const;
@@ -189,9 +191,30 @@ class Sequence {
   const KvPolicy& kv_policy() const { return kv_.policy; }
   float kv_floor() const { return kv_floor_; }  // 1 for a deterministic request
 
-  // The next `count` pending tokens are stored, or will be in this step.
+  // The next `count` pending tokens, and drafted ones behind them, are stored, or will be in this
+  // step.
   // Requires: a running sequence.
   void store(int32_t count);
+
+  // ---- speculation. Drafted tokens stand behind the known ones. A step may store them together
+  // with the last pending token. Then a token is chosen after each of them, as long as the chosen
+  // token is the drafted one. So the text is the same as without drafts.
+  // True if its next tokens may be drafted: it is sampled token by token, without a grammar, by a
+  // policy that neither scores queries nor reads other tokens one by one.
+  bool may_draft() const;
+  // Drafts at most `most` tokens, in the place of those drafted before. Called before each step.
+  void draft(int32_t most);
+  std::span<const int32_t> drafted() const { return std::span(tokens_).subspan(known_); }
+  std::span<const int32_t> tokens_with_drafted() const { return tokens_; }
+  // Returns: true if the token after `position` is the next one to choose. False for a position
+  // behind a drafted token that was not chosen.
+  bool chooses_after(int32_t position) const {
+    return !ended() && !refused_ && std::cmp_equal(position + 1, known_);
+  }
+  // Ends a step that has stored `drafted` > 0 drafted tokens: forgets those that were not chosen,
+  // and learns from it. stored() is the number of tokens before them.
+  // Returns: number of drafted tokens that were chosen.
+  int32_t settle_draft(int32_t drafted);
 
   // Positions count the sequence's tokens from 0. The logits after `position` predict the token at
   // position + 1.
@@ -212,12 +235,13 @@ class Sequence {
   // event sink receives at once.
   void pool(int32_t position, std::span<const float> hidden);
 
-  // Appends a chosen token.
+  // Appends a chosen token, which may be a drafted one.
+  // Requires: chooses_after() the last stored token, or one before a drafted token.
   // Returns: false if it is a stop id, which is not kept.
   bool append(const Sampled& next);
   void end(FinishReason reason, absl::Status status = absl::OkStatus());
 
-  // Sends the token of append() and the finish of end() to the event sink.
+  // Sends the tokens of append() and the finish of end() to the event sink.
   void publish(std::chrono::steady_clock::time_point now);
 
  private:
@@ -236,9 +260,13 @@ class Sequence {
   size_t prompt_tokens_;
   int32_t shareable_;
   size_t max_length_;            // maximum size of tokens_
-  std::vector<int32_t> tokens_;  // prompt, then generated tokens
+  size_t known_;                 // tokens of prompt and completion
+  std::vector<int32_t> tokens_;  // these, then drafted tokens
+  Draft draft_;
+  bool refused_ = false;  // since draft(), a token was chosen that was not the drafted one
   std::shared_ptr<const Shared> shared_;
   SamplingParams sampling_;
+  bool speculates_;
   bool constrained_;
   std::unique_ptr<TokenConstraint> constraint_;
   bool observe_logits_;
@@ -266,10 +294,14 @@ class Sequence {
   std::variant<Waiting, Running, SwappedOut, Finished> state_;
   std::optional<Finish> finish_;
 
-  std::optional<int32_t> unpublished_token_;
-  TokenLogprob unpublished_logprob_;
-  std::vector<TokenLogprob> unpublished_top_;
-  int32_t unpublished_rank_ = 0;
+  struct Unpublished {
+    int32_t token = 0;
+    TokenLogprob logprob;
+    std::vector<TokenLogprob> top;
+    int32_t rank = 0;
+  };
+  std::vector<Unpublished> unpublished_;  // room for the tokens of a step
+  size_t unpublished_tokens_ = 0;
 };
 
 // Unfinished sequences in scheduling order, or the samples of one request. Not owned.

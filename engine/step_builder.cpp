@@ -64,12 +64,12 @@ StepBuilder::Built StepBuilder::build(const StepPlan& plan, Sequences sequences,
   for (const StepPlan::Run& run : plan.runs) {
     Sequence& sequence = *sequences[static_cast<size_t>(run.candidate)];
     const bool decodes = std::cmp_greater_equal(sequence.stored(), sequence.prompt().size()) &&
-                         run.samples && run.count == 1;
+                         run.samples && run.count - run.drafted == 1;
     add(run, sequence);
     if (kv_.replays(sequence.running()->slot)) {
       built.replayed += run.count;
     } else {
-      built.prefilled += decodes ? 0 : run.count;
+      built.prefilled += decodes ? 0 : run.count - run.drafted;
       sequence.store(run.count);
     }
   }
@@ -101,7 +101,8 @@ void StepBuilder::add(const StepPlan::Run& run, const Sequence& sequence) {
           .newest = sequence.kv_policy().newest_dense(),
           .prompt = static_cast<int32_t>(sequence.prompt().size()),
           .read_tiles = sequence.kv_policy().read_tiles(first)},
-         sequence.tokens().subspan(static_cast<size_t>(repeated), static_cast<size_t>(run.count)));
+         sequence.tokens_with_drafted().subspan(static_cast<size_t>(repeated),
+                                                static_cast<size_t>(run.count)));
 }
 
 void StepBuilder::add(const ReplayRun& replay) {
@@ -131,7 +132,7 @@ void StepBuilder::request_rows(const StepPlan::Run& run, const Sequence& sequenc
   const auto first_row = static_cast<int32_t>(tokens_.size());
   for (int32_t i = 0; i < run.count; ++i) {
     const int32_t position = sequence.stored() + i;
-    const bool chooses = run.samples && i + 1 == run.count && !sequence.full();
+    const bool chooses = run.samples && i + 1 >= run.count - run.drafted && !sequence.full();
     const bool seen =
         sequence.observes(position) || (chooses && Sampler::sees(sequence.sampling()));
     if (chooses || seen) {

@@ -18,7 +18,7 @@ struct LogitsRow {
   int32_t batch_row = 0;
   int32_t sequence = 0;
   int32_t position = 0;
-  bool chooses = false;  // the sequence's next token is sampled from it
+  bool chooses = false;  // the token after `position` is sampled from it
   bool seen = false;     // the logits are copied to the host, not only the sampled token
 };
 

@@ -4,10 +4,26 @@
 #include <utility>
 
 namespace tessera {
+namespace {
+
+// Returns: false if an earlier slice has refused a drafted token before the row's next one.
+bool may_choose(const Sequence& sequence, const LogitsRow& row) {
+  return !sequence.ended() && std::cmp_less(row.position, sequence.tokens_with_drafted().size());
+}
+
+// Returns: the tokens after the prompt up to the row's, with the drafted ones among them.
+std::span<const int32_t> generated_before(const Sequence& sequence, const LogitsRow& row) {
+  return sequence.tokens_with_drafted()
+      .first(static_cast<size_t>(row.position) + 1)
+      .subspan(sequence.prompt().size());
+}
+
+}  // namespace
 
 StepSampler::StepSampler(Sampler sampler, StepMasks masks, Transformer& model, Stream stream)
     : sampler_(std::move(sampler)), masks_(std::move(masks)), model_(model), stream_(stream) {
   slice_rows_.reserve(static_cast<size_t>(model.max_logits_rows()));
+  slice_chooses_.reserve(static_cast<size_t>(model.max_logits_rows()));
 }
 
 // Logits are computed in slices, because a request may observe all positions of its prompt. Rows
@@ -32,12 +48,14 @@ int64_t StepSampler::sample_slice(std::span<const LogitsRow> rows, Sequences seq
     slice_rows_.push_back(row.batch_row);
   }
   model_.logits(slice_rows_, sampler_.begin(std::ssize(rows)), stream_);
+  slice_chooses_.clear();
   for (size_t i = 0; i < rows.size(); ++i) {
-    if (rows[i].chooses) {
-      const Sequence& sequence = *sequences[static_cast<size_t>(rows[i].sequence)];
+    const Sequence& sequence = *sequences[static_cast<size_t>(rows[i].sequence)];
+    slice_chooses_.push_back(rows[i].chooses && may_choose(sequence, rows[i]));
+    if (slice_chooses_.back()) {
       sampler_.add(static_cast<int32_t>(i), {.params = sequence.sampling(),
                                              .prompt = sequence.prompt(),
-                                             .generated = sequence.generated(),
+                                             .generated = generated_before(sequence, rows[i]),
                                              .stop_ids = sequence.stop_ids(),
                                              .forced = sequence.forced(),
                                              .mask = masks_.of(rows[i].sequence)});
@@ -51,16 +69,17 @@ int64_t StepSampler::sample_slice(std::span<const LogitsRow> rows, Sequences seq
     if (rows[i].seen) {
       observe(rows[i], sampler_.seen(static_cast<int64_t>(i)), sequences);
     }
-    if (rows[i].chooses) {
-      appended += choose(*sequences[static_cast<size_t>(rows[i].sequence)], choice++) ? 1 : 0;
+    if (slice_chooses_[i]) {
+      Sequence& sequence = *sequences[static_cast<size_t>(rows[i].sequence)];
+      appended += choose(sequence, rows[i].position, choice++) ? 1 : 0;
     }
   }
   return appended;
 }
 
 // Returns: true if a token was appended.
-bool StepSampler::choose(Sequence& sequence, size_t choice) {
-  if (sequence.ended()) {  // failed by observe(), because a logit is not finite
+bool StepSampler::choose(Sequence& sequence, int32_t position, size_t choice) {
+  if (!sequence.chooses_after(position)) {  // behind a refused draft, or failed by observe()
     return false;
   }
   const absl::StatusOr<Sampled> next = sampler_.chosen(choice);

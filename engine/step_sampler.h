@@ -26,7 +26,7 @@ class StepSampler {
 
  private:
   int64_t sample_slice(std::span<const LogitsRow> rows, Sequences sequences);
-  bool choose(Sequence& sequence, size_t choice);
+  bool choose(Sequence& sequence, int32_t position, size_t choice);
   void observe(const LogitsRow& row, std::span<const float> logits, Sequences sequences);
 
   Sampler sampler_;
@@ -34,6 +34,7 @@ class StepSampler {
   Transformer& model_;
   const Stream stream_;
   std::vector<int32_t> slice_rows_;  // batch rows of one slice
+  std::vector<bool> slice_chooses_;  // those from which a token is sampled
 };
 
 }  // namespace tessera

@@ -226,9 +226,9 @@ void TenantClock::admit(Sequence& sequence, int32_t stored) {
   give_up_slot(tenant.held);
 }
 
-void TenantClock::charge_token(const Sequence& sequence) {
+void TenantClock::charge_tokens(const Sequence& sequence, int32_t tokens) {
   Tenant& tenant = tenant_of(sequence);
-  tenant.time += cost_of(1, tenant.share);
+  tenant.time += cost_of(tokens, tenant.share);
 }
 
 void TenantClock::finish(const Sequence& sequence) {

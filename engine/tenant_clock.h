@@ -64,8 +64,9 @@ class TenantClock {
   // A waiting sequence got a slot, with its first `stored` tokens cached or forked. Only the first
   // admission of a sequence has an effect.
   void admit(Sequence& sequence, int32_t stored);
-  // A token was generated for the sequence.
-  void charge_token(const Sequence& sequence);
+  // Tokens were computed for the sequence beside its prompt: generated ones, and drafted ones also
+  // if they were not chosen.
+  void charge_tokens(const Sequence& sequence, int32_t tokens);
   // A running sequence is complete, and returns its slot.
   void finish(const Sequence& sequence);
 

@@ -319,6 +319,24 @@ void Metrics::tenant_refused(const std::string& tenant) {
   }
 }
 
+namespace {
+
+void add_speculation(Snapshot& snapshot, const EngineStats& stats) {
+  snapshot.counter("vllm:spec_decode_num_drafts_total", "Drafts of a sequence in a step",
+                   stats.drafts);
+  snapshot.counter("vllm:spec_decode_num_draft_tokens_total", "Drafted tokens",
+                   stats.drafted_tokens);
+  snapshot.counter("vllm:spec_decode_num_accepted_tokens_total", "Drafted tokens that were chosen",
+                   stats.accepted_tokens);
+  for (size_t i = 0; i < stats.accepted_at.size(); ++i) {
+    snapshot.counter("vllm:spec_decode_num_accepted_tokens_per_pos_total",
+                     "Drafted tokens that were chosen, by place in the draft", stats.accepted_at[i],
+                     {{"position", std::to_string(i)}});
+  }
+}
+
+}  // namespace
+
 std::string Metrics::expose(const EngineStats& stats, const EngineOptions& options, int64_t memory,
                             std::span<const MemoryPart> parts) const {
   Snapshot snapshot(families_->common);
@@ -328,6 +346,7 @@ std::string Metrics::expose(const EngineStats& stats, const EngineOptions& optio
                    stats.preemptions);
   snapshot.counter("vllm:prompt_tokens_total", "Prompt tokens prefilled", stats.prompt_tokens);
   snapshot.counter("vllm:generation_tokens_total", "Tokens generated", stats.generated_tokens);
+  add_speculation(snapshot, stats);
   snapshot.gauge("tessera:memory_bytes", "Anonymous memory of the process",
                  static_cast<double>(memory));
   for (const auto& [name, bytes] : parts) {

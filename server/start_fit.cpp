@@ -27,10 +27,7 @@ class StartFit {
  public:
   StartFit(const StartSizes& wishes, int32_t model_context, const MachineMemory& memory,
            const CostOf& cost_of)
-      : wishes_(wishes),
-        memory_(memory),
-        cost_of_(cost_of),
-        model_context_(model_context) {}
+      : wishes_(wishes), memory_(memory), cost_of_(cost_of), model_context_(model_context) {}
 
   absl::StatusOr<StartSizes> choose() const {
     TESSERA_ASSIGN_OR_RETURN(const Sized sized, sized_for(context_that_fits()));
@@ -111,7 +108,8 @@ class StartFit {
     if (sized.cost.fixed <= memory_.free && kv <= left - kept) return absl::OkStatus();
     const int64_t needed = sized.cost.fixed + kv + kept;
     return absl::ResourceExhaustedError(fmt::format(
-        "memory: the model takes {} MiB with its workspace, and {} of {} tokens {} MiB of KV cache; "
+        "memory: the model takes {} MiB with its workspace, and {} of {} tokens {} MiB of KV "
+        "cache; "
         "with requests {} bytes ({} MiB) are needed, and {} bytes ({} MiB) are free: lower "
         "--context or --max-sequences, or choose --weights with fewer bits (see --plan)",
         sized.cost.fixed >> 20, whole ? fmt::format("{} sequences", sequences) : "one sequence",
@@ -139,9 +137,8 @@ int32_t longest_context_that(int32_t model_context, const std::function<bool(int
 absl::StatusOr<StartSizes> fit_start(const StartSizes& wishes, int32_t model_context,
                                      const MachineMemory& memory, const CostOf& cost_of) {
   if (wishes.context > model_context) {
-    return absl::InvalidArgumentError(absl::StrCat("context is ", wishes.context,
-                                                   ", but the model was made for ", model_context,
-                                                   " tokens"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "context is ", wishes.context, ", but the model was made for ", model_context, " tokens"));
   }
   return StartFit(wishes, model_context, memory, cost_of).choose();
 }
@@ -149,11 +146,11 @@ absl::StatusOr<StartSizes> fit_start(const StartSizes& wishes, int32_t model_con
 std::string describe(const StartSizes& sizes, const StartSizes& wishes, int32_t model_context,
                      const MachineMemory& memory) {
   const auto mib = [](int64_t bytes) { return bytes >> 20; };
-  const std::string context =
-      wishes.context > 0               ? fmt::format("{} tokens as set", sizes.context)
-      : sizes.context == model_context ? fmt::format("the model's {} tokens", sizes.context)
-                                       : fmt::format("{} of the model's {} tokens, as memory allows",
-                                                     sizes.context, model_context);
+  const std::string context = wishes.context > 0 ? fmt::format("{} tokens as set", sizes.context)
+                              : sizes.context == model_context
+                                  ? fmt::format("the model's {} tokens", sizes.context)
+                                  : fmt::format("{} of the model's {} tokens, as memory allows",
+                                                sizes.context, model_context);
   const std::string kv = wishes.kv_bytes > 0 ? fmt::format("{} MiB as set", mib(sizes.kv_bytes))
                          : memory.is_device  ? std::string("all free memory of the device")
                                              : fmt::format("{} MiB", mib(sizes.kv_bytes));

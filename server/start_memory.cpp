@@ -77,11 +77,10 @@ int64_t free_device_memory(const CudaLibrary& cuda) {
 
 MachineMemory machine_memory(const Settings& settings, int64_t free_on_device,
                              Communicator* ranks) {
-  MachineMemory memory{
-      .free = free_on_device,
-      .requests = static_cast<int64_t>(
-          request_memory_of(settings, settings.http.max_connections).total()),
-      .is_device = free_on_device >= 0};
+  MachineMemory memory{.free = free_on_device,
+                       .requests = static_cast<int64_t>(
+                           request_memory_of(settings, settings.http.max_connections).total()),
+                       .is_device = free_on_device >= 0};
   if (!memory.is_device) {
     memory.free = std::min(free_host_memory(), free_of_guard(settings));
   }

@@ -231,6 +231,13 @@ void KvCache::reserve(std::span<const KvReservation> reservations) {
   accounting_.count_formats();
 }
 
+void KvCache::truncate(const KvSlot& slot, int32_t tokens) {
+  SlotState& state = slots_.at(slot);
+  TESSERA_CHECK(tokens <= state.tokens && tokens / kKvGroup == state.tokens / kKvGroup,
+                "tokens of a closed group stay");
+  state.tokens = tokens;
+}
+
 void KvCache::settle_growth() {
   if (!growth_.settled()) {
     compressed_.clear();

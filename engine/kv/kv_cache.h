@@ -79,6 +79,12 @@ class KvCache {
   // tokens than position() and not more than the context; available pages: KvDemand::growth.
   void reserve(std::span<const KvReservation> reservations);
 
+  // Forgets the last tokens of a slot: the next ones take their places. For drafted tokens that
+  // were not chosen.
+  // Requires: at least the tokens of the open group's beginning remain; they are reserved and
+  // stored, and no policy has scored the others.
+  void truncate(const KvSlot& slot, int32_t tokens);
+
   // Demotes and drops tokens of the slots that are due by their policies (KvCompressor::plan). The
   // tokens of a replay are forgotten, so the slot's position is the end of its section again.
   // Called once in each step, after the reserved tokens are stored and scored. reserve() assumes

@@ -29,6 +29,7 @@ struct Shape {
   int32_t max_sequences = 1;
   int32_t max_step_tokens = 512;
   bool scarce = false;  // pages for one context only
+  bool speculation = true;
 };
 
 class EngineText : public testing::TestWithParam<Numbers> {
@@ -70,6 +71,7 @@ class EngineText : public testing::TestWithParam<Numbers> {
     options.max_sequences = shape.max_sequences;
     options.max_queue = 64;
     options.context = kContext;
+    options.speculation = shape.speculation;
     options.kv = GetParam().kv;
     options.kv_also = GetParam().also;
     // no ladder: a demoted prefix would give another text
@@ -118,10 +120,12 @@ class EngineText : public testing::TestWithParam<Numbers> {
 
 TEST_P(EngineText, IsTheSameAloneInABatchInChunksAndAfterPreemption) {
   EngineStats stats;
-  const auto alone = texts({"alone"}, &stats);
+  const auto alone = texts({.name = "alone", .speculation = false}, &stats);
   EXPECT_EQ(stats.preemptions, 0);
-  for (const Shape& shape : {Shape{"a batch of 32", 32, 512}, Shape{"chunks of 7", 7, 7},
-                             Shape{"chunks of 33", 5, 33}, Shape{"preempted", 32, 64, true}}) {
+  EXPECT_EQ(stats.drafts, 0);
+  for (const Shape& shape :
+       {Shape{"alone, speculating"}, Shape{"a batch of 32", 32, 512}, Shape{"chunks of 7", 7, 7},
+        Shape{"chunks of 33", 5, 33}, Shape{"preempted", 32, 64, true}}) {
     SCOPED_TRACE(shape.name);
     EXPECT_EQ(texts(shape, &stats), alone);
     EXPECT_EQ(stats.preemptions > 0, shape.scarce);

@@ -48,6 +48,7 @@ class LossyPrompts : public testing::Test {
     options.kv = preset;
     options.kv_also = also;
     options.prefix_cache = cache;
+    options.speculation = false;  // so that sequences are long beside each other
     options.kv_ladder = ladder_;
     options.max_queue = 64;
     if (scarce) {
@@ -390,6 +391,7 @@ TEST_F(LossyPrompts, OfSamplesForkFromOneThatBeganWithDemotedBlocks) {
   options.max_step_tokens = 128;
   options.max_sequences = 2;
   options.context = kContext;
+  options.speculation = false;  // so that it preempts at a known token
   options.kv_ladder = std::vector<KvFormat>{kKvK4V2};
   options.max_queue = 64;
   KvCacheOptions kv{.preset = options.kv,

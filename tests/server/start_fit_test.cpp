@@ -199,12 +199,11 @@ absl::StatusOr<StartSizes> start_in_8_gib(const Shape& shape) {
 }
 
 TEST(StartFit, StartsEveryModelThatFitsIntoAContainerOf8GiB) {
-  for (const Shape& shape :
-       {Shape{"Qwen2.5-0.5B Q8", 24, 14, 2, 64, 896, 4864, 151936, 0.53e9},
-        Shape{"Llama-3.2-1B bf16", 16, 32, 8, 64, 2048, 8192, 128256, 2.5e9},
-        Shape{"Llama-3.2-3B Q8", 28, 24, 8, 128, 3072, 8192, 128256, 3.4e9},
-        Shape{"Llama-3.1-8B Q4", 32, 32, 8, 128, 4096, 14336, 128256, 4.9e9},
-        Shape{"Qwen2.5-7B Q6", 28, 28, 4, 128, 3584, 18944, 152064, 6.3e9}}) {
+  for (const Shape& shape : {Shape{"Qwen2.5-0.5B Q8", 24, 14, 2, 64, 896, 4864, 151936, 0.53e9},
+                             Shape{"Llama-3.2-1B bf16", 16, 32, 8, 64, 2048, 8192, 128256, 2.5e9},
+                             Shape{"Llama-3.2-3B Q8", 28, 24, 8, 128, 3072, 8192, 128256, 3.4e9},
+                             Shape{"Llama-3.1-8B Q4", 32, 32, 8, 128, 4096, 14336, 128256, 4.9e9},
+                             Shape{"Qwen2.5-7B Q6", 28, 28, 4, 128, 3584, 18944, 152064, 6.3e9}}) {
     const absl::StatusOr<StartSizes> sizes = start_in_8_gib(shape);
     ASSERT_TRUE(sizes.ok()) << shape.name << ": " << sizes.status();
     EXPECT_GE(sizes->context, 6000) << shape.name << ": an agent's first request";
