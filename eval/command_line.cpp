@@ -170,6 +170,13 @@ std::string name_of_weights(std::optional<WeightFormat> format) {
   return format ? std::string(name(*format)) : "stored";
 }
 
+std::string journal_owner(const EvalOptions& options, const std::string& device) {
+  const std::string model = std::filesystem::weakly_canonical(options.model).string();
+  return absl::StrCat(model, ", ", options.url.empty() ? device : options.url, ", weights ",
+                      name_of_weights(options.weights),
+                      options.coded_residuals ? ", residual k8v8" : "");
+}
+
 absl::StatusOr<EvalCommand> parse_eval_command(int argc, const char* const* argv) {
   CLI::App app("Measures the loss of quality by a KV cache format.", "tessera-eval");
   EvalCommand command;

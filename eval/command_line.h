@@ -42,6 +42,9 @@ struct EvalCommand {
 // Returns: the value of --weights that gives this format.
 std::string name_of_weights(std::optional<WeightFormat> format);
 
+// Returns: the identity of a journal: everything that changes results, except the tasks.
+std::string journal_owner(const EvalOptions& options, const std::string& device);
+
 // Errors: InvalidArgument or Unimplemented, with the name of the flag.
 absl::StatusOr<EvalCommand> parse_eval_command(int argc, const char* const* argv);
 

@@ -130,13 +130,6 @@ Report head_of(const EvalOptions& options, const Contest& contest) {
 
 }  // namespace
 
-std::string journal_owner(const EvalOptions& options, const std::string& device) {
-  const std::string model = std::filesystem::weakly_canonical(options.model).string();
-  return absl::StrCat(model, ", ", options.url.empty() ? device : options.url, ", weights ",
-                      name_of_weights(options.weights),
-                      options.coded_residuals ? ", residual k8v8" : "");
-}
-
 absl::StatusOr<Report> run_eval(const EvalOptions& options) {
   const auto start = std::chrono::steady_clock::now();
   TESSERA_ASSIGN_OR_RETURN(const ModelConfig config, read_model_config(options.model));

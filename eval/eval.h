@@ -13,9 +13,6 @@ namespace tessera {
 // server cannot run.
 absl::StatusOr<Report> run_eval(const EvalOptions& options);
 
-// Returns: the identity of a journal: everything that changes results, except the tasks.
-std::string journal_owner(const EvalOptions& options, const std::string& device);
-
 // Writes the requested report files.
 // Errors: Internal, with the name of the file that cannot be written.
 absl::Status write_reports(const EvalOptions& options, const Report& report);

@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "eval/eval.h"
+#include "eval/command_line.h"
 #include "eval/progress.h"
 #include "eval/report/writers.h"
 #include "eval/run/device.h"

@@ -84,8 +84,8 @@ std::vector<double> times(const std::vector<double>& rows, const Symmetric& matr
   const int64_t cols = matrix.size;
   for (int64_t i = 0; i < std::ssize(rows) / cols; ++i) {
     for (int64_t c = 0; c < cols; ++c) {
-      add_doubles(product.data() + i * cols, rows[static_cast<size_t>(i * cols + c)],
-                  matrix.row(c), cols);
+      add_doubles(product.data() + i * cols, rows[static_cast<size_t>(i * cols + c)], matrix.row(c),
+                  cols);
     }
   }
   return product;

@@ -42,8 +42,7 @@ HeadProfile profile_of(const Prompt& prompt, int32_t period) {
             for (int32_t same = position - period; same >= 0; same -= period) {
               profile.echo[place] += share * sum_of(row, same, same);
               profile.induction[place] += share * sum_of(row, same + 1, same + 1);
-              profile.around[place] +=
-                  share * sum_of(row, same + 1 - kAround, same + 1 + kAround);
+              profile.around[place] += share * sum_of(row, same + 1 - kAround, same + 1 + kAround);
             }
           });
     }

@@ -78,21 +78,21 @@ class CompressKv final : public Cloned<CompressKv> {
     for (int32_t head = 0; head < shape.heads; ++head) {
       const MatrixView<const float> values =
           prompt.layers[static_cast<size_t>(layer)].values_of(shape, head / shape.group());
-      for_each_attention_row(
-          prompt, layer, head, before, prompt.size(), [&](int32_t, std::span<const float> row) {
-            std::vector<float> all(static_cast<size_t>(shape.head_dim));
-            std::vector<float> rest = all;
-            float mass = 0;
-            for (size_t i = 0; i < row.size(); ++i) {
-              add_scaled(all, row[i], values.row(static_cast<int64_t>(i)));
-              if (!stays[i]) continue;
-              add_scaled(rest, row[i], values.row(static_cast<int64_t>(i)));
-              mass += row[i];
-            }
-            whole += double{dot(all, all)};
-            add_scaled(all, -1 / mass, rest);
-            change += double{dot(all, all)};
-          });
+      for_each_attention_row(prompt, layer, head, before, prompt.size(),
+                             [&](int32_t, std::span<const float> row) {
+                               std::vector<float> all(static_cast<size_t>(shape.head_dim));
+                               std::vector<float> rest = all;
+                               float mass = 0;
+                               for (size_t i = 0; i < row.size(); ++i) {
+                                 add_scaled(all, row[i], values.row(static_cast<int64_t>(i)));
+                                 if (!stays[i]) continue;
+                                 add_scaled(rest, row[i], values.row(static_cast<int64_t>(i)));
+                                 mass += row[i];
+                               }
+                               whole += double{dot(all, all)};
+                               add_scaled(all, -1 / mass, rest);
+                               change += double{dot(all, all)};
+                             });
     }
     return std::sqrt(change / whole);
   }

@@ -49,8 +49,7 @@ class DuoAttention final : public Cloned<DuoAttention> {
     }
   }
 
-  void after_read(const Read& read, MatrixView<const float> /*weights*/,
-                  HeadCache& head) override {
+  void after_read(const Read& read, MatrixView<const float> /*weights*/, HeadCache& head) override {
     if (!retrieves_[place(read.layer, read.kv_head)]) keep_ends(head);
   }
 
@@ -66,8 +65,7 @@ class DuoAttention final : public Cloned<DuoAttention> {
     const LayerPrompt& from = prompt.layers[static_cast<size_t>(layer)];
     const int32_t dim = prompt.shape.head_dim;
     const int32_t reach = std::min(reach_, prompt.size());
-    const std::vector<float> key =
-        mean_of(from.keys_before.columns(int64_t{kv_head} * dim, dim));
+    const std::vector<float> key = mean_of(from.keys_before.columns(int64_t{kv_head} * dim, dim));
     float area = 0;
     for (int32_t i = 0; i < prompt.shape.group(); ++i) {
       Rows queries(dim);

@@ -57,8 +57,8 @@ class Ems final : public Cloned<Ems> {
 
   // The centres' rows become means of their classes, weighted by scores.
   void merge(const Prompt& prompt, const std::vector<float>& scores,
-             const std::vector<int32_t>& centres, const std::vector<int32_t>& others,
-             int32_t layer, int32_t kv_head, HeadCache& head) const {
+             const std::vector<int32_t>& centres, const std::vector<int32_t>& others, int32_t layer,
+             int32_t kv_head, HeadCache& head) const {
     const LayerPrompt& from = prompt.layers[static_cast<size_t>(layer)];
     const MatrixView<const float> keys = from.keys_of(prompt.shape, kv_head);
     const MatrixView<const float> values = from.values_of(prompt.shape, kv_head);
@@ -89,7 +89,7 @@ class Ems final : public Cloned<Ems> {
   }
 
   double budget_ = 0;
-  double merged_ = 0;  // tokens to merge for each kept one
+  double merged_ = 0;     // tokens to merge for each kept one
   double threshold_ = 0;  // of the cosine between keys
   ObservationWindow window_;
 };

@@ -68,7 +68,13 @@ class FastGen final : public Cloned<FastGen> {
 
  private:
   enum class Kind : uint8_t { kOther, kPunctuation, kSpecial };
-  enum class Policy : uint8_t { kSpecial, kPunctuation, kFrequent, kLocal, kAll };  // the cheapest first
+  enum class Policy : uint8_t {
+    kSpecial,
+    kPunctuation,
+    kFrequent,
+    kLocal,
+    kAll
+  };  // the cheapest first
 
   struct Head {
     Policy policy = Policy::kAll;

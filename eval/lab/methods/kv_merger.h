@@ -51,9 +51,8 @@ class KvMerger final : public Cloned<KvMerger> {
     const auto recent = static_cast<int32_t>(recent_ * tokens);
     std::vector<bool> apart(sums.size());
     std::fill(apart.end() - recent, apart.end(), true);
-    for (const int32_t token :
-         largest(std::span(sums).first(static_cast<size_t>(tokens - recent)),
-                 static_cast<int32_t>(important_ * tokens))) {
+    for (const int32_t token : largest(std::span(sums).first(static_cast<size_t>(tokens - recent)),
+                                       static_cast<int32_t>(important_ * tokens))) {
       apart[static_cast<size_t>(token)] = true;
     }
     constexpr float kNever = -2;  // below every cosine

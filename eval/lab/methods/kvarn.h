@@ -78,8 +78,8 @@ class Kvarn final : public Cloned<Kvarn> {
   static void scale_tile(const Scales& scales, bool divide, MatrixView<float> tile) {
     for (int64_t i = 0; i < tile.rows; ++i) {
       for (int64_t c = 0; c < tile.cols; ++c) {
-        const double scale = scales.of_tokens[static_cast<size_t>(i)] *
-                             scales.of_channels[static_cast<size_t>(c)];
+        const double scale =
+            scales.of_tokens[static_cast<size_t>(i)] * scales.of_channels[static_cast<size_t>(c)];
         float& number = tile.row(i)[static_cast<size_t>(c)];
         number = static_cast<float>(divide ? double{number} / scale : double{number} * scale);
       }

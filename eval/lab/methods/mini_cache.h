@@ -107,11 +107,11 @@ class MiniCache final : public Cloned<MiniCache> {
     }
   }
 
-  int32_t start_ = 0;    // first layer of a pair
-  double place_ = 0;     // of the direction, from the first layer's to the second's
-  double retained_ = 0;  // part of the range of angles, at its far end
+  int32_t start_ = 0;           // first layer of a pair
+  double place_ = 0;            // of the direction, from the first layer's to the second's
+  double retained_ = 0;         // part of the range of angles, at its far end
   std::vector<double> bounds_;  // angles beyond which pairs stay, of keys and values by pair
-  int64_t apart_ = 0;    // rows of pairs that stay
+  int64_t apart_ = 0;           // rows of pairs that stay
 };
 
 }  // namespace tessera::lab

@@ -52,8 +52,7 @@ class RazorAttention final : public Cloned<RazorAttention> {
     kv_heads_ = shape.kv_heads;
   }
 
-  void after_read(const Read& read, MatrixView<const float> /*weights*/,
-                  HeadCache& head) override {
+  void after_read(const Read& read, MatrixView<const float> /*weights*/, HeadCache& head) override {
     const auto place = static_cast<size_t>(read.layer * kv_heads_ + read.kv_head);
     if (!retrieves_[place]) compensate(head);
   }

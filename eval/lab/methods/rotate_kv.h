@@ -109,10 +109,9 @@ class RotateKv final : public Cloned<RotateKv, BeforeRope> {
                 Cache& cache) const {
     const auto width = static_cast<size_t>(cache.shape.head_dim);
     const std::vector<size_t>& order = orders_[static_cast<size_t>(layer)];
-    const Rows exact = layer_rows(cache, layer, Part::keys, first,
-                                  static_cast<int32_t>(keys.rows()));
-    Rows values =
-        layer_rows(cache, layer, Part::values, first, static_cast<int32_t>(keys.rows()));
+    const Rows exact =
+        layer_rows(cache, layer, Part::keys, first, static_cast<int32_t>(keys.rows()));
+    Rows values = layer_rows(cache, layer, Part::values, first, static_cast<int32_t>(keys.rows()));
     for (int64_t i = 0; i < keys.rows(); ++i) {
       if (kept.contains(first + static_cast<int32_t>(i))) continue;
       std::vector<float> ordered;
@@ -154,10 +153,10 @@ class RotateKv final : public Cloned<RotateKv, BeforeRope> {
   }
 
   int bits_ = 0;
-  int32_t group_ = 0;    // channels
-  int32_t massive_ = 0;  // elements whose tokens are kept
-  int32_t heads_ = 0;    // that are rotated together
-  int64_t kept_ = 0;     // massive tokens of all layers
+  int32_t group_ = 0;                        // channels
+  int32_t massive_ = 0;                      // elements whose tokens are kept
+  int32_t heads_ = 0;                        // that are rotated together
+  int64_t kept_ = 0;                         // massive tokens of all layers
   std::vector<std::vector<size_t>> orders_;  // of the channels, by layer
 };
 

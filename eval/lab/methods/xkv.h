@@ -31,8 +31,8 @@ class Xkv final : public Cloned<Xkv, BeforeRope> {
     const int64_t groups = div_ceil(prompt.shape.layers, layers_);
     model_->pool().parallel_for(2 * groups, 1, [&](int64_t begin, int64_t end, int /*worker*/) {
       for (int64_t i = begin; i < end; ++i) {
-        share(prompt, static_cast<int32_t>(i / 2) * layers_,
-              i % 2 == 0 ? Part::keys : Part::values, cache);
+        share(prompt, static_cast<int32_t>(i / 2) * layers_, i % 2 == 0 ? Part::keys : Part::values,
+              cache);
       }
     });
   }
@@ -40,8 +40,8 @@ class Xkv final : public Cloned<Xkv, BeforeRope> {
   // Counts both factors of each group in f16, and generated tokens in f16.
   int64_t bytes(const Cache& cache) const override {
     const Shape& shape = cache.shape;
-    int64_t numbers = (cache.entries() - int64_t{tokens_} * std::ssize(cache.heads)) * 2 *
-                      shape.head_dim;
+    int64_t numbers =
+        (cache.entries() - int64_t{tokens_} * std::ssize(cache.heads)) * 2 * shape.head_dim;
     for (int32_t first = 0; first < shape.layers; first += layers_) {
       for (const Part part : {Part::keys, Part::values}) {
         const int64_t width = width_of_group(shape, first);
@@ -83,7 +83,7 @@ class Xkv final : public Cloned<Xkv, BeforeRope> {
     }
   }
 
-  int32_t layers_ = 0;  // of a group
+  int32_t layers_ = 0;   // of a group
   double key_rank_ = 0;  // share of the group's width
   double value_rank_ = 0;
   int32_t tokens_ = 0;  // of the prompt

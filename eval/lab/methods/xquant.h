@@ -79,8 +79,8 @@ class Xquant final : public Cloned<Xquant, BeforeRope> {
     }
     const int64_t of_keys = packed_bytes(keys_ * width, bits_) +
                             keys_ / group_ * width * kGroupBytes + rest * width * kHalfBytes;
-    const int64_t of_values = cache.tokens * (packed_bytes(width, bits_) +
-                                              div_ceil(width, group_) * kGroupBytes);
+    const int64_t of_values =
+        cache.tokens * (packed_bytes(width, bits_) + div_ceil(width, group_) * kGroupBytes);
     return shape.layers * (of_keys + of_values);
   }
 
@@ -111,16 +111,16 @@ class Xquant final : public Cloned<Xquant, BeforeRope> {
         add_gram(std::as_const(plain).view(), {}, 1, grams.emplace_back(rows->cols()));
       }
     }
-    model_->pool().parallel_for(
-        std::ssize(grams), 1, [&](int64_t begin, int64_t end, int /*worker*/) {
-          for (int64_t i = begin; i < end; ++i) {
-            Eigen found = eigen(grams[static_cast<size_t>(i)]);
-            for (double& value : found.values) value = std::sqrt(value);
-            Weights& own = (*weights_)[static_cast<size_t>(i)];
-            own.strengths = std::move(found.values);
-            own.right = std::move(found.vectors);
-          }
-        });
+    model_->pool().parallel_for(std::ssize(grams), 1,
+                                [&](int64_t begin, int64_t end, int /*worker*/) {
+                                  for (int64_t i = begin; i < end; ++i) {
+                                    Eigen found = eigen(grams[static_cast<size_t>(i)]);
+                                    for (double& value : found.values) value = std::sqrt(value);
+                                    Weights& own = (*weights_)[static_cast<size_t>(i)];
+                                    own.strengths = std::move(found.values);
+                                    own.right = std::move(found.vectors);
+                                  }
+                                });
   }
 
   // Quantises the latent rows of tokens [first, first + count), and makes their rows again.
@@ -158,10 +158,10 @@ class Xquant final : public Cloned<Xquant, BeforeRope> {
   }
 
   int bits_ = 0;
-  int32_t group_ = 0;     // tokens of a channel, or channels of a token
-  bool shared_ = false;   // query heads share keys
-  int64_t width_ = 0;     // of the input
-  int32_t keys_ = 0;      // tokens whose keys, or inputs, are quantised
+  int32_t group_ = 0;    // tokens of a channel, or channels of a token
+  bool shared_ = false;  // query heads share keys
+  int64_t width_ = 0;    // of the input
+  int32_t keys_ = 0;     // tokens whose keys, or inputs, are quantised
   // Of keys and values by layer, found with the first prompt for all sequences.
   std::shared_ptr<std::vector<Weights>> weights_;
 };
