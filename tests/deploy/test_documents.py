@@ -40,7 +40,7 @@ def test_the_plan_is_what_the_server_prints():
                              check=True).stdout
     written = re.search(r"^```\n(\d+ sequences.*?)^```", TEXT, re.MULTILINE | re.DOTALL)[1]
     lines = dict(zip(written.splitlines(), printed.splitlines()))
-    assert len(lines) == 7
+    assert len(lines) == 9
     for line, expected in lines.items():
         assert re.sub(r"\d+", "", line) == re.sub(r"\d+", "", expected)
         # The scratch memory of ops differs among instruction sets.
