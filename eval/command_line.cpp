@@ -35,8 +35,7 @@ void add_choice(CLI::App& app, const std::string& flag, Enum& value,
 void declare_what(CLI::App& app, EvalOptions& options) {
   app.add_option("--model", options.model,
                  "Hugging Face directory or GGUF file; with --url for its tokenizer")
-      ->type_name("DIR")
-      ->required();
+      ->type_name("DIR");
   app.add_option(
          "--kv", options.kv,
          absl::StrCat("KV presets to compare with f16, separated by commas: ", preset_names(),
@@ -141,6 +140,7 @@ void choose_profiling_tasks(const CLI::App& app, TaskOptions& tasks) {
 }
 
 absl::Status check(const EvalOptions& options) {
+  if (options.model.empty()) return absl::InvalidArgumentError("--model is required (see --help)");
   if (options.profile && !options.url.empty()) {
     return absl::InvalidArgumentError(
         "--profile compares distributions inside the model, which the server of --url does not "
@@ -183,6 +183,7 @@ absl::StatusOr<EvalCommand> parse_eval_command(int argc, const char* const* argv
   app.set_version_flag("--version", "tessera-eval " TESSERA_VERSION);
   declare_what(app, command.options);
   declare_how(app, command.options);
+  app.add_flag("--list-methods", command.lists_methods, "print the methods that --method knows");
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
@@ -193,6 +194,9 @@ absl::StatusOr<EvalCommand> parse_eval_command(int argc, const char* const* argv
     return command;
   } catch (const CLI::ParseError& error) {
     return absl::InvalidArgumentError(absl::StrCat(error.what(), " (see --help)"));
+  }
+  if (command.lists_methods) {
+    return command;
   }
   if (command.options.profile) {
     choose_profiling_tasks(app, command.options.tasks);

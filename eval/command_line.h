@@ -37,6 +37,7 @@ struct EvalOptions {
 struct EvalCommand {
   EvalOptions options;
   std::optional<std::string> text;  // set: only to be printed (--help, --version)
+  bool lists_methods = false;       // the table of the laboratory's methods is to be printed
 };
 
 // Returns: the value of --weights that gives this format.

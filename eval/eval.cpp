@@ -78,13 +78,10 @@ absl::StatusOr<Contest> open_laboratory(const EvalOptions& options, const Tokeni
     TESSERA_ASSIGN_OR_RETURN(contest.draft, lab::Model::load(model));
     contest.model->draft = contest.draft.get();
   }
-  TESSERA_ASSIGN_OR_RETURN(std::vector<lab::NamedMethod> methods,
-                           lab::find_methods(options.methods, contest.model->shape()));
+  TESSERA_ASSIGN_OR_RETURN(
+      std::vector<lab::NamedMethod> methods,
+      lab::find_methods(options.methods, contest.model->shape(), contest.draft != nullptr));
   for (lab::NamedMethod& method : methods) {
-    if (method.line->needs_draft && contest.draft == nullptr) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("--method ", method.name, " needs --draft-model"));
-    }
     contest.descriptions.emplace_back(method.line->what_it_does);
     contest.subjects.push_back(lab::make_lab_subject(std::move(method), *contest.model));
   }

@@ -4,6 +4,7 @@
 
 #include "eval/command_line.h"
 #include "eval/eval.h"
+#include "eval/lab/method.h"
 #include "eval/profiling.h"
 #include "eval/program.h"
 #include "eval/report/writers.h"
@@ -16,6 +17,10 @@ absl::StatusOr<int> run(int argc, char** argv) {
                            tessera::parse_eval_command(argc, argv));
   if (command.text) {
     std::fputs(command.text->c_str(), stdout);
+    return EXIT_SUCCESS;
+  }
+  if (command.lists_methods) {
+    std::fputs(tessera::lab::describe_methods().c_str(), stdout);
     return EXIT_SUCCESS;
   }
   if (command.options.profile) {

@@ -51,12 +51,24 @@ int64_t Method::bytes(const Cache& cache) const {
   return cache.entries() * 2 * cache.shape.head_dim * kF16;
 }
 
-absl::StatusOr<std::vector<NamedMethod>> find_methods(const std::string& list, const Shape& shape) {
+std::string describe_methods() {
+  std::string table = "| name | method | what it does | deviation |\n|---|---|---|---|\n";
+  for (const MethodLine& line : methods()) {
+    absl::StrAppend(&table, "| `", std::string(line.name), "` | ", std::string(line.paper), " | ",
+                    std::string(line.what_it_does), " | ", std::string(line.deviation), " |\n");
+  }
+  return table;
+}
+
+absl::StatusOr<std::vector<NamedMethod>> find_methods(const std::string& list, const Shape& shape,
+                                                      bool has_draft) {
   std::vector<std::string> names = {"full"};
   for (const std::string& name :
        std::vector<std::string>(absl::StrSplit(list, ',', absl::SkipWhitespace()))) {
     if (name == "all") {
-      for (const MethodLine& line : methods()) names.emplace_back(line.name);
+      for (const MethodLine& line : methods()) {
+        if (has_draft || !line.needs_draft) names.emplace_back(line.name);
+      }
     } else {
       names.push_back(name);
     }
@@ -65,6 +77,9 @@ absl::StatusOr<std::vector<NamedMethod>> find_methods(const std::string& list, c
   for (const std::string& name : names) {
     if (std::ranges::find(found, name, &NamedMethod::name) != found.end()) continue;
     TESSERA_ASSIGN_OR_RETURN(found.emplace_back(), make_method(name, shape));
+    if (found.back().line->needs_draft && !has_draft) {
+      return absl::InvalidArgumentError(absl::StrCat("--method ", name, " needs --draft-model"));
+    }
   }
   return found;
 }

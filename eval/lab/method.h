@@ -87,6 +87,9 @@ struct MethodLine {
 // Returns: all methods, in the order of the documents.
 std::span<const MethodLine> methods();
 
+// Returns: the table of methods in Markdown, a row for each.
+std::string describe_methods();
+
 // A method as --method names it: "h2o" or "h2o:budget=0.1".
 struct NamedMethod {
   std::string name;
@@ -94,9 +97,12 @@ struct NamedMethod {
   std::unique_ptr<Method> method = nullptr;  // before any prompt
 };
 
-// Parses a list separated by commas; "all": every method of the table.
+// Parses a list separated by commas; "all": every method of the table that needs no draft, or all
+// with a draft model.
 // Returns: `full` first, then the others in the order of the list, without duplicates.
-// Errors: InvalidArgument names an unknown method or number, and the known ones.
-absl::StatusOr<std::vector<NamedMethod>> find_methods(const std::string& list, const Shape& shape);
+// Errors: InvalidArgument names an unknown method or number, and the known ones, or a method that
+// needs a draft model.
+absl::StatusOr<std::vector<NamedMethod>> find_methods(const std::string& list, const Shape& shape,
+                                                      bool has_draft);
 
 }  // namespace tessera::lab

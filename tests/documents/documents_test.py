@@ -95,6 +95,15 @@ class Lengths(unittest.TestCase):
         self.assertLessEqual(p90, 27)
 
 
+class Methods(unittest.TestCase):
+    def test_the_page_has_the_table_of_the_laboratory(self):
+        if BIN is None or not (BIN / "tessera-eval").exists():
+            self.skipTest("tessera-eval is not built")
+        check = subprocess.run([sys.executable, ROOT / "docs/kv-methods.py", BIN / "tessera-eval", "--check"],
+                               capture_output=True, text=True)
+        self.assertEqual(check.stderr, "")
+
+
 class Commands(unittest.TestCase):
     """Names and flags in the blocks of `sh`. A block of `sh run` is run besides (served_test.py)."""
 

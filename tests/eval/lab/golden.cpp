@@ -148,7 +148,7 @@ const Prompt& golden_prompt() {
 }
 
 std::unique_ptr<Method> make_method(const std::string& name, const Shape& shape) {
-  absl::StatusOr<std::vector<NamedMethod>> found = find_methods(name, shape);
+  absl::StatusOr<std::vector<NamedMethod>> found = find_methods(name, shape, true);
   EXPECT_TRUE(found.ok()) << found.status();
   return std::move(found->back().method);
 }

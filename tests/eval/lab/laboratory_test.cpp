@@ -112,7 +112,8 @@ TEST(Attention, SumsToOneOverWhatAQuerySees) {
 }
 
 TEST(Methods, RefuseAnUnknownNumberWithThoseThatThereAre) {
-  const absl::Status status = find_methods("snapkv:bugdet=0.1", golden_prompt().shape).status();
+  const absl::Status status =
+      find_methods("snapkv:bugdet=0.1", golden_prompt().shape, false).status();
   EXPECT_EQ(status.message(),
             "--method snapkv:bugdet=0.1: has no number 'bugdet'; it has budget=0.2, kernel=5, "
             "window=32");
