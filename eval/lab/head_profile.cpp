@@ -51,6 +51,7 @@ HeadProfile profile_of(const Prompt& prompt, int32_t period) {
 }
 
 HeadProfile measure_heads(Model& model, int32_t period) {
+  period = std::max(1, std::min(period, model.context() / kRepetitions));
   std::mt19937_64 random(kSeed);
   std::vector<int32_t> tokens;
   for (int32_t i = 0; i < period; ++i) {

@@ -19,7 +19,8 @@ struct HeadProfile {
 // Returns: the profile of a prompt whose tokens repeat after `period` tokens.
 HeadProfile profile_of(const Prompt& prompt, int32_t period);
 
-// Lets a model read `period` random tokens four times, as RazorAttention does.
+// Lets a model read `period` random tokens four times, as RazorAttention does; fewer, if its
+// context is shorter.
 HeadProfile measure_heads(Model& model, int32_t period);
 
 // Returns: the `share` of heads with the largest scores, as 0 or 1 for each, at least one.

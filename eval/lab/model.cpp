@@ -209,6 +209,9 @@ class ModelImpl final : public Model {
     return absl::StrCat(g_table.name, " (", g_table.isa, "), ", pool_->threads(), " threads");
   }
   ThreadPool& pool() override { return *pool_; }
+  int32_t context() const override {
+    return options_.context > 0 ? std::min(options_.context, config().context) : config().context;
+  }
 
   std::vector<float> compute(std::span<const int32_t> tokens, int32_t first,
                              LayerHandler& handler) override {

@@ -60,6 +60,7 @@ class Model {
   virtual const ModelConfig& config() const = 0;
   virtual std::string device() const = 0;  // "cpu (avx512), 2 threads"
   virtual ThreadPool& pool() = 0;
+  virtual int32_t context() const = 0;  // tokens of the longest sequence
 
   // Computes tokens at positions [first, first + tokens.size()) with the handler's attention.
   // Returns: the logits after the last token, [vocab].

@@ -65,23 +65,28 @@ class Ems final : public Cloned<Ems> {
     std::vector<float> weights;  // of each class so far
     for (const int32_t centre : centres) weights.push_back(scores[static_cast<size_t>(centre)]);
     for (const int32_t token : others) {
-      size_t nearest = 0;
-      auto most = static_cast<float>(threshold_);
-      bool found = false;
-      for (size_t i = 0; i < centres.size(); ++i) {
-        const float likeness = cosine(keys.row(token), keys.row(centres[i]));
-        if (likeness < most) continue;
-        found = true;
-        most = likeness;
-        nearest = i;
-      }
-      if (!found) continue;
-      weights[nearest] += scores[static_cast<size_t>(token)];
-      const float part = scores[static_cast<size_t>(token)] / weights[nearest];
-      const auto entry = static_cast<int64_t>(nearest);
-      mix(head.keys.row(entry), part, keys.row(token));
-      mix(head.values.row(entry), part, values.row(token));
+      const int32_t nearest = nearest_centre(keys, token, centres);
+      if (nearest < 0) continue;
+      float& weight = weights[static_cast<size_t>(nearest)];
+      weight += scores[static_cast<size_t>(token)];
+      const float part = scores[static_cast<size_t>(token)] / weight;
+      mix(head.keys.row(nearest), part, keys.row(token));
+      mix(head.values.row(nearest), part, values.row(token));
     }
+  }
+
+  // Returns: the index of the centre with the most similar key; -1: none is similar.
+  int32_t nearest_centre(MatrixView<const float> keys, int32_t token,
+                         const std::vector<int32_t>& centres) const {
+    int32_t nearest = -1;
+    auto most = static_cast<float>(threshold_);
+    for (int32_t i = 0; i < static_cast<int32_t>(centres.size()); ++i) {
+      const float likeness = cosine(keys.row(token), keys.row(centres[static_cast<size_t>(i)]));
+      if (likeness < most) continue;
+      most = likeness;
+      nearest = i;
+    }
+    return nearest;
   }
 
   static void mix(std::span<float> mean, float part, std::span<const float> more) {

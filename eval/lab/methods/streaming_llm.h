@@ -31,11 +31,8 @@ class StreamingLlm final : public Cloned<StreamingLlm> {
   void fill(const Prompt& prompt, Cache& cache) override {
     tokens_ = std::max(static_cast<int32_t>(budget_ * prompt.size()), sinks_ + 1);
     add_all_tokens(prompt, cache);
-    sink_keys_.clear();
-    for (const LayerPrompt& layer : prompt.layers) {
-      sink_keys_.emplace_back(layer.keys_before.cols());
-      sink_keys_.back().add(layer.keys_before.view().first_rows(std::min(sinks_, prompt.size())));
-    }
+    sink_keys_.assign(cache.heads.size(), Rows(prompt.shape.head_dim));
+    kv_heads_ = prompt.shape.kv_heads;
     for (int32_t layer = 0; layer < prompt.shape.layers; ++layer) {
       for (int32_t head = 0; head < prompt.shape.kv_heads; ++head) {
         keep_newest(layer, head, prompt.size() - 1, cache.at(layer, head));
@@ -48,19 +45,23 @@ class StreamingLlm final : public Cloned<StreamingLlm> {
   }
 
  private:
-  void keep_newest(int32_t layer, int32_t kv_head, int32_t newest, HeadCache& head) const {
+  void keep_newest(int32_t layer, int32_t kv_head, int32_t newest, HeadCache& head) {
     if (head.size() <= tokens_) return;
     std::vector<int32_t> kept(static_cast<size_t>(tokens_));
     std::iota(kept.begin(), kept.begin() + sinks_, 0);
     std::iota(kept.begin() + sinks_, kept.end(), head.size() - (tokens_ - sinks_));
     head.keep(kept);
+    Rows& before = sink_keys_[static_cast<size_t>(layer * kv_heads_ + kv_head)];
+    if (before.rows() == 0) {  // the first drop
+      for (int32_t sink = 0; sink < sinks_; ++sink) {
+        before.add(std::as_const(head.keys).row(sink));
+        model_->rotate_back(layer, sink, before.row(sink));
+      }
+    }
     const int32_t dropped = newest + 1 - tokens_;
-    const Rows& keys = sink_keys_[static_cast<size_t>(layer)];
     for (int32_t sink = 0; sink < sinks_; ++sink) {
       const std::span<float> key = head.keys.row(sink);
-      std::ranges::copy(
-          keys.row(sink).subspan(static_cast<size_t>(kv_head) * key.size(), key.size()),
-          key.begin());
+      std::ranges::copy(before.row(sink), key.begin());
       model_->rotate(layer, sink + dropped, key);
     }
   }
@@ -68,8 +69,9 @@ class StreamingLlm final : public Cloned<StreamingLlm> {
   Model* model_ = nullptr;
   int32_t sinks_ = 0;
   double budget_ = 0;
-  int32_t tokens_ = 0;           // sinks and window
-  std::vector<Rows> sink_keys_;  // [layers], before RoPE
+  int32_t tokens_ = 0;  // sinks and window
+  int32_t kv_heads_ = 0;
+  std::vector<Rows> sink_keys_;  // of each head, before RoPE; empty until tokens are dropped
 };
 
 }  // namespace tessera::lab

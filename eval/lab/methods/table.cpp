@@ -74,7 +74,8 @@ constexpr auto kMethods = std::to_array<MethodLine>({
      "SnapKV, with budgets that fall from layer to layer.", "", PyramidKv::make},
     {"zigzagkv", "ZigZagKV (Zhong et al., 2024), section 4",
      "SnapKV, with budgets by how far the attention of a layer and head is spread.",
-     "The spread is measured over the window's queries. The bound is half of the budget.",
+     "The spread is measured over the window's queries. The bound is half of the budget, and each "
+     "head has it, not only each layer: a head that lost its first token would lose its attention.",
      ZigZagKv::make},
     {"ada-kv", "Ada-KV (Feng et al., 2024), algorithm 1",
      "SnapKV, with one budget for the heads of a layer.", "", AdaKv::make},

@@ -5,6 +5,7 @@
 #include <numeric>
 #include <vector>
 
+#include "eval/lab/attention.h"
 #include "eval/lab/method.h"
 #include "eval/lab/ranking.h"
 #include "eval/lab/window_scores.h"
@@ -14,7 +15,8 @@ namespace tessera::lab {
 // Chooses tokens as SnapKV does. A layer whose attention is spread over more tokens gets more of
 // the budget, and each head its part of that (ZigZagKV, section 4). The measure of a head is the
 // number of its best tokens that get 90 % of the window's attention, and that of a layer is the
-// mean over its heads. Every layer gets a bound first.
+// mean over its heads. So a head's part of its layer's part is its own measure over the sum of all.
+// Every head gets a bound first.
 class ZigZagKv final : public Cloned<ZigZagKv> {
  public:
   static std::unique_ptr<Method> make(Settings& settings, const Shape& /*shape*/) {
@@ -35,20 +37,15 @@ class ZigZagKv final : public Cloned<ZigZagKv> {
     for (const std::vector<float>& head : all_window_scores(prompt, unpooled)) {
       sizes.push_back(minimum(head));
     }
-    const double all = std::reduce(sizes.begin(), sizes.end());
+    const double all = std::max(1.0, std::reduce(sizes.begin(), sizes.end()));
     const double mean = std::max(0.0, budget_ * prompt.size() - window_.size(prompt));
-    for (int32_t layer = 0; layer < shape.layers; ++layer) {
-      const auto first = sizes.begin() + layer * shape.kv_heads;
-      const double own = std::reduce(first, first + shape.kv_heads);
-      const double layer_mean =
-          mean * bound_ + mean * (1 - bound_) * shape.layers * (all > 0 ? own / all : 0);
-      for (int32_t head = 0; head < shape.kv_heads; ++head) {
-        const double part = own > 0 ? first[head] / own * shape.kv_heads : 1;
-        const auto kept = static_cast<int32_t>(layer_mean * part);
-        const auto place = static_cast<size_t>(layer * shape.kv_heads + head);
-        add_tokens_and_window(prompt, layer, head, largest(scores[place], kept), window_, cache);
-      }
-    }
+    const double heads = static_cast<double>(sizes.size());
+    for_each_head(prompt, [&](int32_t layer, int32_t head) {
+      const auto place = static_cast<size_t>(layer * shape.kv_heads + head);
+      const double kept = mean * (bound_ + (1 - bound_) * heads * sizes[place] / all);
+      add_tokens_and_window(prompt, layer, head, largest(scores[place], static_cast<int32_t>(kept)),
+                            window_, cache);
+    });
   }
 
  private:
@@ -63,7 +60,7 @@ class ZigZagKv final : public Cloned<ZigZagKv> {
   }
 
   double budget_ = 0;
-  double bound_ = 0;  // share of the budget that is the same for all layers
+  double bound_ = 0;  // share of the budget that is the same for all heads
   double share_ = 0;  // of attention
   ObservationWindow window_;
 };

@@ -52,6 +52,7 @@ class GoldenModel final : public Model {
   const ModelConfig& config() const override { return config_; }
   std::string device() const override { return "none"; }
   ThreadPool& pool() override { return pool_; }
+  int32_t context() const override { return golden_prompt().size(); }
   std::vector<float> compute(std::span<const int32_t> /*tokens*/, int32_t /*first*/,
                              LayerHandler& /*handler*/) override {
     ADD_FAILURE() << "The golden model computes nothing.";
@@ -126,7 +127,7 @@ Rows unpack(const nlohmann::json& packed, int64_t cols) {
 }
 
 const Prompt& golden_prompt() {
-  static const Prompt* const prompt = [] {
+  static const Prompt* const kPrompt = [] {
     const nlohmann::json from = golden("prompt");
     const nlohmann::json& shape = from["shape"];
     auto* const made = new Prompt;
@@ -144,7 +145,7 @@ const Prompt& golden_prompt() {
     }
     return made;
   }();
-  return *prompt;
+  return *kPrompt;
 }
 
 std::unique_ptr<Method> make_method(const std::string& name, const Shape& shape) {

@@ -20,14 +20,12 @@ def kept(prompt, budget, bound, window, kernel=5):
             scores[layer, kv_head] = sum(np.convolve(row, np.ones(kernel) / kernel, "same") for row in rows)
             ordered = np.sort(sum(rows))[::-1]
             sizes[layer, kv_head] = int(np.argmax(np.cumsum(ordered) >= 0.9 * ordered.sum())) + 1
-    mean, layers = budget * tokens - window, len(prompt.layers)
-    lmba = [sum(sizes[layer, h] for h in range(prompt.kv_heads)) for layer in range(layers)]
+    mean, whole = budget * tokens - window, sum(sizes.values())
     result = []
-    for layer in range(layers):
-        own = mean * bound + mean * (1 - bound) * layers * lmba[layer] / sum(lmba)
+    for layer in range(len(prompt.layers)):
         result.append([])
         for head in range(prompt.kv_heads):
-            count = int(own * sizes[layer, head] / lmba[layer] * prompt.kv_heads)
+            count = int(mean * (bound + (1 - bound) * len(sizes) * sizes[layer, head] / whole))
             best = np.argsort(-scores[layer, head], kind="stable")[:count]
             result[-1].append(sorted(best.tolist()) + list(range(before, tokens)))
     return result
