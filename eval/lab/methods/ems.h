@@ -38,7 +38,9 @@ class Ems final : public Cloned<Ems> {
       const auto more = static_cast<int32_t>(merged_ * kept);
       std::ranges::set_difference(largest(scores, kept + more), centres,
                                   std::back_inserter(others));
-      merge(prompt, scores, centres, others, layer, head, cache.at(layer, head));
+      const LayerPrompt& from = prompt.layers[static_cast<size_t>(layer)];
+      merge(from.keys_of(prompt.shape, head), from.values_of(prompt.shape, head), scores, centres,
+            others, cache.at(layer, head));
     });
   }
 
@@ -56,12 +58,9 @@ class Ems final : public Cloned<Ems> {
   }
 
   // The centres' rows become means of their classes, weighted by scores.
-  void merge(const Prompt& prompt, const std::vector<float>& scores,
-             const std::vector<int32_t>& centres, const std::vector<int32_t>& others, int32_t layer,
-             int32_t kv_head, HeadCache& head) const {
-    const LayerPrompt& from = prompt.layers[static_cast<size_t>(layer)];
-    const MatrixView<const float> keys = from.keys_of(prompt.shape, kv_head);
-    const MatrixView<const float> values = from.values_of(prompt.shape, kv_head);
+  void merge(MatrixView<const float> keys, MatrixView<const float> values,
+             const std::vector<float>& scores, const std::vector<int32_t>& centres,
+             const std::vector<int32_t>& others, HeadCache& head) const {
     std::vector<float> weights;  // of each class so far
     for (const int32_t centre : centres) weights.push_back(scores[static_cast<size_t>(centre)]);
     for (const int32_t token : others) {
