@@ -11,10 +11,6 @@ namespace tessera {
 
 namespace {
 
-// Tokens of the largest step with drafted ones. Up to there a step's time is nearly that of one
-// token, because it reads all weights (docs/speculation.md).
-constexpr int32_t kDraftingTokens = 16;
-
 // A tenant that returns may compute its longest request, four times, before the requests of others.
 // It preempts them until it has computed half of that.
 TenantClock::Limits tenant_limits(const EngineOptions& options) {

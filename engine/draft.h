@@ -5,8 +5,12 @@
 
 namespace tessera {
 
+// Tokens of the largest step with drafted ones. Up to there a row costs much less than a step of its
+// own, because a step reads all weights anyway (docs/speculation.md).
+inline constexpr int32_t kDraftingTokens = 16;
+
 // Most tokens that are drafted for one sequence in one step.
-inline constexpr int32_t kMostDrafted = 15;
+inline constexpr int32_t kMostDrafted = kDraftingTokens - 1;
 
 // Drafts the next tokens of a sequence from its own tokens: those that followed the last earlier
 // occurrence of its newest tokens (prompt lookup decoding, Saxena 2023; LLMA, Yang et al. 2023,

@@ -227,8 +227,8 @@ void Sequence::store(int32_t count) {
 }
 
 bool Sequence::may_draft() const {
-  return speculates_ && !constrained_ && shared_->forced.empty() && !observe_logits_ &&
-         !pool_.has_value() && !kv_.policy.is_private() && !kv_.policy.one_by_one();
+  return speculates_ && shared_->forced.empty() && !observe_logits_ && !pool_.has_value() &&
+         !kv_.policy.is_private() && !kv_.policy.one_by_one();
 }
 
 void Sequence::draft(int32_t most) {

@@ -199,8 +199,8 @@ class Sequence {
   // ---- speculation. Drafted tokens stand behind the known ones. A step may store them together
   // with the last pending token. Then a token is chosen after each of them, as long as the chosen
   // token is the drafted one. So the text is the same as without drafts.
-  // True if its next tokens may be drafted: it is sampled token by token, without a grammar, by a
-  // policy that neither scores queries nor reads other tokens one by one.
+  // True if its next tokens may be drafted: it is sampled, by a policy that neither scores queries
+  // nor reads other tokens one by one.
   bool may_draft() const;
   // Drafts at most `most` tokens, in the place of those drafted before. Called before each step.
   void draft(int32_t most);

@@ -58,7 +58,7 @@ int64_t StepSampler::sample_slice(std::span<const LogitsRow> rows, Sequences seq
                                              .generated = generated_before(sequence, rows[i]),
                                              .stop_ids = sequence.stop_ids(),
                                              .forced = sequence.forced(),
-                                             .mask = masks_.of(rows[i].sequence)});
+                                             .mask = masks_.of(rows[i])});
     }
   }
   sampler_.finish(

@@ -21,6 +21,10 @@ class TokenConstraint {
 
   // The sample continues with `token`.
   virtual void accept(int32_t token) = 0;
+
+  // The last `count` accepted tokens do not count any more: they were drafted.
+  // Requires: all of them might come.
+  virtual void take_back(int32_t count) = 0;
 };
 
 // A grammar that a request's samples follow. Immutable; any thread.

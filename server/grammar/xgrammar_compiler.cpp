@@ -103,6 +103,16 @@ class Constraint final : public TokenConstraint {
     accepted_ = token;
   }
 
+  void take_back(int32_t count) override {
+    if (accepted_.has_value()) {  // the matcher has not seen the last one
+      accepted_.reset();
+      --count;
+    }
+    if (count > 0 && !broken_) {
+      matcher_.Rollback(count);
+    }
+  }
+
  private:
   // Returns: false if no mask of this state is kept. The key then has all its rows.
   bool copy_kept(std::span<uint32_t> mask) {

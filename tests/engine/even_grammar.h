@@ -38,6 +38,7 @@ class EvenGrammar final : public TokenGrammar {
       broken_ = broken_ || !allowed(token) || left_ == 0;
       --left_;
     }
+    void take_back(int32_t count) override { left_ += count; }
 
    private:
     int32_t left_;

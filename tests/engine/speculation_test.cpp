@@ -5,6 +5,7 @@
 #include "engine/draft.h"
 #include "tests/engine/candidates.h"
 #include "tests/engine/engine_fixture.h"
+#include "tests/engine/even_grammar.h"
 
 namespace tessera {
 namespace {
@@ -144,6 +145,19 @@ TEST(Speculation, KeepsPenaltiesOfTokensThatAreDrafted) {
   const Ran speculated = run(true, request);
   EXPECT_EQ(speculated.texts, run(false, request).texts);
   EXPECT_GT(speculated.stats.accepted_tokens, 0);
+}
+
+TEST(Speculation, FollowsAGrammarAlongADraft) {
+  EngineRequest request = request_of(prompt_of(50), 140);
+  request.ignore_eos = false;
+  request.grammar = std::make_shared<EvenGrammar>(100);
+  request.sampling.temperature = 1;
+  // Drafts with odd tokens in them are refused where the grammar forbids them.
+  request.sampling.logit_bias = {{10, 9}, {12, 9}, {11, 9}};
+  const Ran speculated = run(true, request);
+  EXPECT_EQ(speculated.texts, run(false, request).texts);
+  EXPECT_GT(speculated.stats.accepted_tokens, 20);
+  EXPECT_EQ(speculated.texts.back().size(), 100u);
 }
 
 TEST(Speculation, IsOffForARequestThatAsksForIt) {
