@@ -35,6 +35,7 @@
 #include "server/host_memory.h"
 #include "server/kv_check.h"
 #include "server/metrics.h"
+#include "server/model_sampling.h"
 #include "server/request_memory.h"
 #include "server/start_fit.h"
 #include "server/start_memory.h"
@@ -334,6 +335,7 @@ absl::StatusOr<Service::Parts> load_model_parts(const Settings& settings, Thread
   parts.aliases = absl::StrSplit(settings.model_aliases, ',', absl::SkipEmpty());
   TESSERA_ASSIGN_OR_RETURN(parts.tokenizer, Tokenizer::load(settings.model));
   TESSERA_RETURN_IF_ERROR(load_chat_template(settings, parts));
+  TESSERA_ASSIGN_OR_RETURN(parts.sampling, sampling_of_model(settings));
   TESSERA_ASSIGN_OR_RETURN(parts.engine, load_engine(settings, parts.tokenizer.get(), pool, ranks));
   parts.metrics = std::make_unique<Metrics>(parts.model_name);
   parts.grammar_compiler = GrammarCompiler::create(

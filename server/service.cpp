@@ -74,7 +74,7 @@ struct Service::State {
   std::unique_ptr<GrammarStore> grammars;
 };
 
-Service::Service(Parts parts) : state_(std::make_unique<State>()) {
+Service::Service(Parts parts) : sampling_(parts.sampling), state_(std::make_unique<State>()) {
   const Tokenizer& tokenizer = *parts.tokenizer;
   if (const auto id = tokenizer.bos_id()) {
     state_->variables.bos_token = tokenizer.token_bytes(*id, true);

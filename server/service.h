@@ -50,6 +50,9 @@ struct PromptOptions {
 struct GenerateRequest : RequestOptions {
   Prompt prompt;
   PromptOptions prompt_options;
+  // Names of the sampling parameters that the request has. The model's defaults are for the others
+  // (Service::sampling).
+  std::vector<std::string_view> given;
   std::optional<uint64_t> seed;  // none: a new one each time; with `deterministic`, a fixed one
   std::optional<int32_t> max_tokens;  // none: as many as the context has room for; 0: prefill only
   std::vector<std::string> stop;      // not part of the returned text, unless `include_stop`
@@ -116,6 +119,7 @@ class Service {
     std::chrono::milliseconds queue_timeout{0};     // of requests without one; 0: none
     int64_t memory_limit = 0;                       // see MemoryGuard
     std::optional<Pooling> pooling = std::nullopt;  // of requests without one; none: no embeddings
+    SamplingParams sampling{};                      // of requests that leave them out
   };
 
   explicit Service(Parts parts);
@@ -179,6 +183,9 @@ class Service {
   absl::StatusOr<std::string> detokenize(std::span<const int32_t> ids,
                                          ByteBudget::Share* room = nullptr) const;
 
+  // Returns: the sampling parameters of requests that leave them out (server/model_sampling.h).
+  const SamplingParams& sampling() const { return sampling_; }
+
   // Readiness for health checks: true if new requests should be sent here. After set_not_ready() it
   // is false, but requests are still accepted. After drain() it is false, and requests are refused.
   bool ready() const;
@@ -238,6 +245,7 @@ class Service {
                                   std::chrono::steady_clock::time_point received);
   absl::Status refuse(absl::Status status);
 
+  const SamplingParams sampling_;
   std::unique_ptr<State> state_;
 };
 

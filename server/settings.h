@@ -37,6 +37,7 @@ struct Settings {
   std::string served_model_name;  // empty: the model folder's name
   std::string model_aliases;      // comma-separated
   std::string chat_template;      // name of a built-in one, or a file; empty: the model's own
+  bool generation_config = true;  // the model's sampling parameters are defaults of requests
 
   // Pooling of embeddings whose requests name none. None: the server makes no embeddings.
   std::optional<Pooling> pooling = Pooling::last;

@@ -58,6 +58,11 @@ std::vector<SettingsField> model_fields() {
                  "notation of the model's tool calls; auto: that of its chat template; none: "
                  "requests with tools are refused",
                  TESSERA_AT(tool_calls)),
+      choice_field<bool>("generation-config", {{"auto", true}, {"none", false}, {"vllm", false}},
+                         "sampling parameters of requests that leave them out: auto: those of the "
+                         "model's generation_config.json, or of its GGUF file; none, or vllm as "
+                         "vLLM calls it: temperature and top_p 1, and the others off",
+                         TESSERA_AT(generation_config)),
       choice_field("pooling", poolings(),
                    "tokens whose hidden states become an embedding, unless its request says: the "
                    "last, all (their mean) or the first; none: the server makes no embeddings",

@@ -4,13 +4,8 @@
 #include <limits>
 #include <vector>
 
-#include "engine/kv/kv_shape.h"
-#include "engine/kv/swap_room.h"
-#include "engine/sampler.h"
 #include "kernels/cpu/threads/core_share.h"
 #include "models/status_macros.h"
-#include "models/transformer.h"
-#include "models/workspace.h"
 #include "server/host_memory.h"
 #include "server/memory_guard.h"
 #include "server/request_memory.h"
@@ -26,20 +21,6 @@ int64_t free_of_guard(const Settings& settings) {
 }
 
 }  // namespace
-
-absl::StatusOr<StartBytes> start_bytes(const EngineOptions& options, const StartModel& model) {
-  const int32_t rows = TransformerOptions().max_logits_rows;
-  const KvCacheOptions cache = kv_cache_options(options, model.own, model.backend);
-  TESSERA_RETURN_IF_ERROR(check_options(cache));
-  StartBytes bytes{
-      .weights = model.weight_bytes,
-      .workspace = Workspace::bytes_for(model.own, step_limits(options), rows, model.backend),
-      .sampling = Sampler::bytes_for(model.own.vocab, rows, model.backend, model.stream),
-      .kv = {}};
-  TESSERA_ASSIGN_OR_RETURN(bytes.kv, shape_of(cache));
-  bytes.swap = swap_room_bytes(bytes.kv);
-  return bytes;
-}
 
 EngineOptions with_sizes(const EngineOptions& options, const StartSizes& sizes) {
   EngineOptions sized = options;

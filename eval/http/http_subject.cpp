@@ -22,7 +22,14 @@ constexpr char kCompletions[] = "/v1/completions";
 std::string body_of(const std::string& model, const Trial& trial) {
   std::vector<int32_t> ids = trial.prompt;
   ids.insert(ids.end(), trial.forced.begin(), trial.forced.end());
-  json body = {{"model", model}, {"prompt", std::move(ids)}, {"temperature", trial.temperature}};
+  // Servers have sampling parameters of the model's files for requests that leave them out.
+  json body = {{"model", model},
+               {"prompt", std::move(ids)},
+               {"temperature", trial.temperature},
+               {"top_p", 1},
+               {"top_k", -1},
+               {"min_p", 0},
+               {"repetition_penalty", 1}};
   if (trial.generate > 0) {
     body["max_tokens"] = trial.generate;
     body["seed"] = trial.seed;

@@ -13,6 +13,7 @@
 #include "models/text/detokenizer.h"
 #include "server/grpc/call_context.h"
 #include "server/grpc/kv_options.h"
+#include "server/model_sampling.h"
 #include "server/served_model.h"
 
 namespace tessera {
@@ -136,6 +137,7 @@ absl::Status GenerateCall::read_request() {
   TESSERA_RETURN_IF_ERROR(check_model(shared_.service, parsed.model));
   TESSERA_ASSIGN_OR_RETURN(
       name_, shared_.calls.add(caller_->tenant_id, request_.request_id(), weak_from_this()));
+  fill_sampling(shared_.service.sampling(), parsed.generate);
   parsed.generate.deadline = deadline_of(context_);
   TESSERA_ASSIGN_OR_RETURN(parsed.generate.queue_timeout, queue_timeout_of(context_));
   parsed.generate.caller = caller_;

@@ -6,6 +6,8 @@
 
 #include <chrono>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "engine/kv/kv_policy_fields.h"
@@ -35,7 +37,9 @@ struct Field {
 // Reads plain options by the type of their member.
 class PlainReader {
  public:
-  explicit PlainReader(const v1::GenerateRequest& message) : message_(message) {}
+  // given: receives the names of the fields in the message
+  PlainReader(const v1::GenerateRequest& message, std::vector<std::string_view>& given)
+      : message_(message), given_(given) {}
 
   template <class T>
   void operator()(const SpecialOption&, T&) {}
@@ -43,6 +47,7 @@ class PlainReader {
   void operator()(const Option& option, T& out) {
     const Field field = find(option);
     if (field.given()) {
+      given_.push_back(option.name);
       field.get(out);
     }
   }
@@ -66,6 +71,7 @@ class PlainReader {
   }
 
   const v1::GenerateRequest& message_;
+  std::vector<std::string_view>& given_;
 };
 
 // Errors: InvalidArgument names a field that is too long.
@@ -99,7 +105,7 @@ absl::Status read_cache(const v1::CacheOptions& message, GenerateRequest& out) {
 }
 
 absl::Status read_options(const v1::GenerateRequest& message, GenerateRequest& out) {
-  visit_options(PlainReader(message), static_cast<RequestOptions&>(out));
+  visit_options(PlainReader(message, out.given), static_cast<RequestOptions&>(out));
   for (const auto& [token, value] : message.sampling().logit_bias()) {
     out.sampling.logit_bias.push_back({token, value});
   }

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <chrono>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "absl/strings/numbers.h"
 #include "engine/kv/kv_policy_fields.h"
@@ -19,13 +21,19 @@ using nlohmann::json;
 // Reads plain options by the type of their member.
 class PlainReader {
  public:
-  explicit PlainReader(BodyFields& fields) : fields_(fields) {}
+  // given: receives the names of the numbers in the body
+  PlainReader(BodyFields& fields, std::vector<std::string_view>& given)
+      : fields_(fields), given_(given) {}
 
   template <class T>
   void operator()(const SpecialOption&, T&) {}
   void operator()(const Option& option, bool& out) { fields_.boolean(option.name, out); }
-  void operator()(const Option& option, float& out) { fields_.number(option, out); }
+  void operator()(const Option& option, float& out) {
+    note(option);
+    fields_.number(option, out);
+  }
   void operator()(const Option& option, int32_t& out) {
+    note(option);
     if (option.name == "top_k") {  // vLLM: -1 means all
       fields_.integer({option.name, {-1}}, out);
       out = std::max(out, 0);
@@ -48,7 +56,12 @@ class PlainReader {
   }
 
  private:
+  void note(const Option& option) {
+    if (fields_.find(option.name) != nullptr) given_.push_back(option.name);
+  }
+
   BodyFields& fields_;
+  std::vector<std::string_view>& given_;
 };
 
 // {"token id": bias}
@@ -105,7 +118,7 @@ void refuse_long(BodyFields& fields, const GenerateRequest& request) {
 }  // namespace
 
 void read_options(BodyFields& fields, GenerateRequest& out) {
-  visit_options(PlainReader(fields), static_cast<RequestOptions&>(out));
+  visit_options(PlainReader(fields, out.given), static_cast<RequestOptions&>(out));
   read_seed(fields, out);
   read_logit_bias(fields, out.sampling);
   read_token_lists(fields, out);

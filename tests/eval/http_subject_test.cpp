@@ -130,6 +130,9 @@ TEST(HttpSubject, ScoresForcedTokensInAnEchoedPrompt) {
   EXPECT_EQ(seen["model"], "tiny");
   EXPECT_THAT(seen["prompt"].get<std::vector<int>>(), ElementsAre(1, 5, 6, 7, 8));
   EXPECT_EQ(seen["echo"], true);
+  EXPECT_EQ(seen["temperature"], 0);
+  EXPECT_EQ(seen["repetition_penalty"], 1) << "the model's own would bias what is measured";
+  EXPECT_EQ(seen["top_k"], -1) << "all, for this server and for vLLM";
 }
 
 TEST(HttpSubject, RunsManyJobsOnItsConnections) {

@@ -299,7 +299,7 @@ absl::StatusOr<std::vector<TextSegment>> FakeChatTemplate::render(
 }
 
 FakeService::FakeService(bool chats, std::vector<std::string> aliases,
-                         std::unique_ptr<Tokenizer> tokenizer) {
+                         std::unique_ptr<Tokenizer> tokenizer, const SamplingParams& sampling) {
   auto made = std::make_unique<FakeEngine>();
   engine = made.get();
   service = std::make_unique<Service>(
@@ -313,7 +313,8 @@ FakeService::FakeService(bool chats, std::vector<std::string> aliases,
                      .metrics = std::make_unique<Metrics>("fake"),
                      .budget = &budget,
                      .grammar_compiler = std::make_unique<FakeGrammarCompiler>(),
-                     .pooling = Pooling::last});
+                     .pooling = Pooling::last,
+                     .sampling = sampling});
 }
 
 }  // namespace tessera

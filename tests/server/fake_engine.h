@@ -132,7 +132,8 @@ class FakeChatTemplate final : public ChatTemplate {
 // A service named "fake" over the three fakes.
 struct FakeService {
   explicit FakeService(bool chats = true, std::vector<std::string> aliases = {"alias"},
-                       std::unique_ptr<Tokenizer> tokenizer = std::make_unique<FakeTokenizer>());
+                       std::unique_ptr<Tokenizer> tokenizer = std::make_unique<FakeTokenizer>(),
+                       const SamplingParams& sampling = {});
 
   ByteBudget budget{256U << 20U};
   WorkPool pool{{}};

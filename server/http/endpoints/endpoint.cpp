@@ -7,12 +7,14 @@
 #include "server/access_log.h"
 #include "server/http/replies.h"
 #include "server/http/request_times.h"
+#include "server/model_sampling.h"
 #include "server/openai/request.h"
 #include "server/service.h"
 
 namespace tessera {
 
 absl::Status take_head(const EndpointContext& context, GenerateRequest& request) {
+  fill_sampling(context.service.sampling(), request);
   request.caller = context.caller;
   request.admitted = true;
   request.record = context.record;

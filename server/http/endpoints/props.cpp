@@ -9,6 +9,7 @@
 #include "server/commit.h"
 #include "server/http/replies.h"
 #include "server/http/route_table.h"
+#include "server/model_sampling.h"
 #include "server/print_json.h"
 #include "server/service.h"
 
@@ -30,15 +31,16 @@ struct DefaultsPrinter {
   void operator()(const SpecialOption& /*option*/, const T& /*member*/) const {}
   template <class T>
   void operator()(const Option& option, const T& member) const {
-    if constexpr (std::is_arithmetic_v<T>) {
+    if constexpr (std::is_floating_point_v<T>) {
+      out[std::string(option.name)] = shortest_number(member);
+    } else if constexpr (std::is_arithmetic_v<T>) {
       out[std::string(option.name)] = member;
     }
   }
 };
 
-Json sampling_defaults() {
+Json printed(const SamplingParams& params) {
   Json defaults = Json::object();
-  const SamplingParams params;
   visit_sampling(DefaultsPrinter{defaults}, params);
   return defaults;
 }
@@ -62,7 +64,7 @@ HttpResult answer_props(const EndpointContext& context) {
   const Tokenizer& tokenizer = service.tokenizer();
   const EngineOptions& options = service.engine().options();
   const Json json = {{"default_generation_settings",
-                      {{"n_ctx", options.context}, {"params", sampling_defaults()}}},
+                      {{"n_ctx", options.context}, {"params", printed(service.sampling())}}},
                      {"total_slots", options.max_sequences},
                      {"model_alias", service.model_name()},
                      {"modalities", {{"vision", false}, {"audio", false}}},

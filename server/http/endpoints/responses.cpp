@@ -1,6 +1,7 @@
 // /v1/responses: OpenAI's dialect with stored responses.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -12,6 +13,7 @@
 #include "server/http/endpoints/stored_responses.h"
 #include "server/http/replies.h"
 #include "server/http/route_table.h"
+#include "server/model_sampling.h"
 #include "server/openai/error.h"
 #include "server/request_limits.h"
 #include "server/responses/old_turns.h"
@@ -110,11 +112,23 @@ class ContinuedAnswer final : public HttpAnswer {
   std::unique_ptr<HttpAnswer> answer_;  // null: it has not begun
 };
 
+// The answer repeats the parameters that it is sampled with.
+void tell_sampling(ResponsesRequest& request) {
+  const GenerateRequest& each = request.completion.each;
+  for (const auto& [name, value] : {std::pair("temperature", each.sampling.temperature),
+                                    std::pair("top_p", each.sampling.top_p)}) {
+    if (std::ranges::find(each.given, name) == each.given.end()) {
+      request.repeated[name] = shortest_number(value);
+    }
+  }
+}
+
 absl::StatusOr<HttpResult> respond(const EndpointContext& context) {
   TESSERA_ASSIGN_OR_RETURN(ResponsesRequest request, parse_responses_request(context.request.body));
   tell_warnings(context, request.completion.warnings);
   TESSERA_RETURN_IF_ERROR(check_model(context.service, request.completion.model));
   TESSERA_RETURN_IF_ERROR(take_head(context, request.completion.each));
+  tell_sampling(request);
   TESSERA_ASSIGN_OR_RETURN(std::shared_ptr<const StoredResponse> previous,
                            find_previous(context, request.previous));
   const auto& conversation = std::get<Conversation>(request.completion.prompts.front());

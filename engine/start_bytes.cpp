@@ -1,0 +1,26 @@
+#include "engine/start_bytes.h"
+
+#include "engine/kv/kv_shape.h"
+#include "engine/kv/swap_room.h"
+#include "engine/sampler.h"
+#include "models/status_macros.h"
+#include "models/transformer.h"
+#include "models/workspace.h"
+
+namespace tessera {
+
+absl::StatusOr<StartBytes> start_bytes(const EngineOptions& options, const StartModel& model) {
+  const int32_t rows = TransformerOptions().max_logits_rows;
+  const KvCacheOptions cache = kv_cache_options(options, model.own, model.backend);
+  TESSERA_RETURN_IF_ERROR(check_options(cache));
+  StartBytes bytes{
+      .weights = model.weight_bytes,
+      .workspace = Workspace::bytes_for(model.own, step_limits(options), rows, model.backend),
+      .sampling = Sampler::bytes_for(model.own.vocab, rows, model.backend, model.stream),
+      .kv = {}};
+  TESSERA_ASSIGN_OR_RETURN(bytes.kv, shape_of(cache));
+  bytes.swap = swap_room_bytes(bytes.kv);
+  return bytes;
+}
+
+}  // namespace tessera

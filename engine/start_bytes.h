@@ -1,0 +1,35 @@
+#pragma once
+
+#include <cstdint>
+
+#include "absl/status/statusor.h"
+#include "engine/engine.h"
+#include "models/config.h"
+
+namespace tessera {
+
+// A model that a start loads, as far as it takes memory. Not owned.
+struct StartModel {
+  const ModelConfig& own;    // of one rank
+  int64_t weight_bytes = 0;  // on each rank
+  const Backend& backend;
+  Stream stream;
+};
+
+// Bytes of a start on each rank, besides those of requests.
+struct StartBytes {
+  int64_t weights = 0;
+  int64_t workspace = 0;
+  int64_t sampling = 0;
+  KvArenaShape kv;
+  int64_t swap = 0;  // host memory for swapped-out sequences
+
+  int64_t model() const { return weights + workspace + sampling; }
+};
+
+// Returns: the bytes that a start with these options takes. options.kv_bytes 0: room for a whole
+// context of each sequence.
+// Errors: those of the options' KV cache.
+absl::StatusOr<StartBytes> start_bytes(const EngineOptions& options, const StartModel& model);
+
+}  // namespace tessera
