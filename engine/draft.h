@@ -5,8 +5,8 @@
 
 namespace tessera {
 
-// Tokens of the largest step with drafted ones. Up to there a row costs much less than a step of its
-// own, because a step reads all weights anyway (docs/speculation.md).
+// Tokens of the largest step with drafted ones. Up to there a row costs much less than a step of
+// its own, because a step reads all weights anyway (docs/speculation.md).
 inline constexpr int32_t kDraftingTokens = 16;
 
 // Most tokens that are drafted for one sequence in one step.
