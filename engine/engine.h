@@ -78,6 +78,7 @@ struct EngineStats {
   int64_t residual_bytes = 0;  // residual buffers of max_sequences slots
   int64_t table_bytes = 0;     // page tables of these slots, and lists of pages
   int64_t token_capacity = 0;  // tokens that fit into the pages
+  int64_t swapped_bytes = 0;   // of the host's memory, in use by swapped-out sequences
   int64_t steps = 0;
   int64_t prompt_tokens = 0;  // prefilled tokens; recomputed ones are counted again
   int64_t generated_tokens = 0;

@@ -24,6 +24,7 @@ void EngineCounters::publish() {
   const KvAccounting& accounting = kv_.accounting();
   const RankTotals& totals = accounting.rank_totals();
   counting_.pages_free = accounting.all_available_pages();
+  counting_.swapped_bytes = kv_.swapped_bytes();
   counting_.cache = kv_.prefixes().stats();
   counting_.cache.pages *= totals.ranks();
   counting_.cache.unlocked_pages *= totals.ranks();

@@ -77,6 +77,14 @@ std::vector<HeldMemory> MemoryGuard::parts() const {
   return parts_;
 }
 
+std::vector<std::pair<std::string, int64_t>> MemoryGuard::bytes_by_part() const {
+  std::vector<std::pair<std::string, int64_t>> bytes;
+  for (const HeldMemory& part : parts()) {
+    bytes.emplace_back(part.name, part.bytes());
+  }
+  return bytes;
+}
+
 void MemoryGuard::look() {
   resident_ = anonymous_memory();
   if (limit_ > 0 && (resident_ > limit_ || above_)) {

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -34,7 +35,9 @@ class MemoryGuard {
 
   // Any thread. The functions of `part` are called until this ends.
   void add(HeldMemory part);
-  std::vector<HeldMemory> parts() const;
+
+  // Returns: name and bytes of each part now. Any thread.
+  std::vector<std::pair<std::string, int64_t>> bytes_by_part() const;
 
   // Errors: ResourceExhausted with the time of a retry, while memory is above the limit.
   absl::Status check() const;
@@ -47,6 +50,7 @@ class MemoryGuard {
   void look();
 
  private:
+  std::vector<HeldMemory> parts() const;
   void run();
 
   const int64_t limit_;

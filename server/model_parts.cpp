@@ -339,8 +339,9 @@ absl::StatusOr<Service::Parts> load_model_parts(const Settings& settings, Thread
   TESSERA_ASSIGN_OR_RETURN(parts.engine, load_engine(settings, parts.tokenizer.get(), pool, ranks));
   parts.metrics = std::make_unique<Metrics>(parts.model_name);
   parts.grammar_compiler = GrammarCompiler::create(
-      grammar_vocabulary(*parts.tokenizer, *parts.engine), settings.grammar_time,
-      static_cast<int64_t>(request_memory_of(settings, 0).grammars / kMaskShare));
+      grammar_vocabulary(*parts.tokenizer, *parts.engine),
+      {.time = settings.grammar_time,
+       .mask_bytes = static_cast<int64_t>(request_memory_of(settings, 0).grammars / kMaskShare)});
   return parts;
 }
 

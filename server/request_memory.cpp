@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "server/grammar/grammar_compiler.h"
+#include "server/grammar/grammar_store.h"
 #include "server/http/listener.h"
 
 namespace tessera {
@@ -26,6 +28,10 @@ constexpr std::size_t kConnectionBytes = 32 << 10;
 
 }  // namespace
 
+std::size_t http_connection_bytes(const Settings& settings) {
+  return kConnectionBytes + settings.http.header_bytes + kHttpSentAheadBytes;
+}
+
 RequestMemory request_memory_of(const Settings& settings, std::size_t http_connections) {
   const std::size_t grpc = settings.request_memory / kGrpcShare;
   const std::size_t grammars = settings.request_memory / kGrammarShare;
@@ -34,11 +40,11 @@ RequestMemory request_memory_of(const Settings& settings, std::size_t http_conne
   // One of the threads is for short requests.
   return {.bodies = settings.request_memory - grpc - grammars,
           .grammars = grammars,
+          .compiling = std::size_t{kCompileThreads} * kCompileBytes,
           .messages = grpc - grpc / kCallShare,
           .calls = grpc / kCallShare,
           .parsing = (settings.work.threads - 1) * longest * kParsedBytes,
-          .connections = http_connections *
-                         (kConnectionBytes + settings.http.header_bytes + kHttpSentAheadBytes),
+          .connections = http_connections * http_connection_bytes(settings),
           .responses = settings.routes.response_store};
 }
 

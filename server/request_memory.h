@@ -11,6 +11,7 @@ namespace tessera {
 struct RequestMemory {
   std::size_t bodies = 0;       // HTTP bodies that are read, and answers that wait
   std::size_t grammars = 0;     // compiled ones, specs that wait, masks of tokens
+  std::size_t compiling = 0;    // while all threads compile the largest grammars
   std::size_t messages = 0;     // gRPC counts its messages by itself, so it has a fixed part
   std::size_t calls = 0;        // of gRPC, besides their messages
   std::size_t parsing = 0;      // while all threads parse the longest bodies
@@ -18,9 +19,12 @@ struct RequestMemory {
   std::size_t responses = 0;    // stored responses
 
   std::size_t total() const {
-    return bodies + grammars + messages + calls + parsing + connections + responses;
+    return bodies + grammars + compiling + messages + calls + parsing + connections + responses;
   }
 };
+
+// Memory of an HTTP connection, at most, besides the body that is read.
+std::size_t http_connection_bytes(const Settings& settings);
 
 // Requires: valid settings. `http_connections`: as many as may be open.
 RequestMemory request_memory_of(const Settings& settings, std::size_t http_connections);

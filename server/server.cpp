@@ -10,6 +10,7 @@
 #include "server/api_keys.h"
 #include "server/authority.h"
 #include "server/byte_budget.h"
+#include "server/grammar/grammar_store.h"
 #include "server/grpc/grpc_listener.h"
 #include "server/http/listener.h"
 #include "server/http/origin_check.h"
@@ -80,6 +81,12 @@ class WholeServer final : public Server {
     TESSERA_RETURN_IF_ERROR(
         check_address_space(request_memory_of(settings_, connections.http).total()));
     routes_->attach(*service_);
+    service_->watch_memory({.name = "http_connections",
+                            .bytes =
+                                [http = http_.get(), each = http_connection_bytes(settings_)] {
+                                  return static_cast<int64_t>(http->connections() * each);
+                                },
+                            .shrink = nullptr});
     GrpcOptions grpc = settings_.grpc;
     grpc.address = settings_.http.address;
     grpc.max_connections = connections.grpc;
@@ -161,9 +168,11 @@ class WholeServer final : public Server {
     const RequestMemory memory = request_memory_of(settings_, http_connections);
     spdlog::info(
         "memory of requests, at most: {:.0f} MiB of bodies and answers, {:.0f} MiB of grammars, "
-        "{:.0f} MiB of gRPC's calls, {:.0f} MiB of its messages, {:.0f} MiB while {} threads "
+        "{:.0f} MiB while {} threads compile them, {:.0f} MiB of gRPC's calls, {:.0f} MiB of its "
+        "messages, {:.0f} MiB while {} threads "
         "parse, {:.0f} MiB of {} HTTP connections, {:.0f} MiB of stored responses",
         static_cast<double>(memory.bodies) / kMib, static_cast<double>(memory.grammars) / kMib,
+        static_cast<double>(memory.compiling) / kMib, kCompileThreads,
         static_cast<double>(memory.calls) / kMib, static_cast<double>(memory.messages) / kMib,
         static_cast<double>(memory.parsing) / kMib, settings_.work.threads,
         static_cast<double>(memory.connections) / kMib, http_connections,

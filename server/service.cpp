@@ -29,8 +29,8 @@ using Clock = std::chrono::steady_clock;
 
 // Caller of requests without one.
 std::shared_ptr<const Caller> anyone() {
-  static const auto caller = std::make_shared<const Caller>();
-  return caller;
+  static const auto kCaller = std::make_shared<const Caller>();
+  return kCaller;
 }
 
 absl::Status check_room(const GenerateRequest& request, int64_t prompt_tokens, int64_t context) {
@@ -92,13 +92,17 @@ Service::Service(Parts parts) : sampling_(parts.sampling), state_(std::make_uniq
   state_->token_capacity = state_->parts.engine->stats().token_capacity;
   state_->memory = std::make_unique<MemoryGuard>(
       state_->parts.memory_limit, [&engine = *state_->parts.engine] { return engine.idle(); });
-  watch_memory({.name = "grammars",
-                .bytes = [&store = *state_->grammars] { return store.bytes(); },
-                .shrink = [&store = *state_->grammars] { store.shrink(); }});
+  GrammarStore& grammars = *state_->grammars;
+  watch_memory(
+      {"grammars", [&grammars] { return grammars.bytes(); }, [&grammars] { grammars.shrink(); }});
+  const auto show = [this](const char* name, std::function<int64_t()> bytes) {
+    watch_memory({name, std::move(bytes), nullptr});
+  };
+  show("compilations", [&grammars] { return grammars.compiling_bytes(); });
+  show("grammar_masks", [&grammars] { return grammars.mask_bytes(); });
+  show("swapped_sequences", [this] { return engine().stats().swapped_bytes; });
   if (const ByteBudget* budget = state_->parts.budget) {
-    watch_memory({.name = "bodies_and_answers",
-                  .bytes = [budget] { return static_cast<int64_t>(budget->used()); },
-                  .shrink = nullptr});
+    show("bodies_and_answers", [budget] { return static_cast<int64_t>(budget->used()); });
   }
 }
 
@@ -452,11 +456,8 @@ void Service::watch_memory(HeldMemory part) {
 }
 
 std::string Service::expose_metrics() const {
-  std::vector<Metrics::MemoryPart> parts;
-  for (const HeldMemory& part : state_->memory->parts()) {
-    parts.emplace_back(part.name, part.bytes());
-  }
-  return metrics().expose(engine().stats(), engine().options(), state_->memory->resident(), parts);
+  return metrics().expose(engine().stats(), engine().options(), state_->memory->resident(),
+                          state_->memory->bytes_by_part());
 }
 
 const std::string& Service::model_name() const {

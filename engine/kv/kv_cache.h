@@ -142,6 +142,8 @@ class KvCache {
   // Requires: a free slot; swapped.pages() available pages.
   KvSlot swap_in(const SwappedKv& swapped);
 
+  int64_t swapped_bytes() const { return swap_room_->used(); }  // of copies that exist
+
   // Inputs of the model's ops: addresses of the pages, formats of a slot's tiers, and scoring of
   // its tokens. The view points into memory that this cache owns.
   KvPagesView view() const { return arena_->view(); }

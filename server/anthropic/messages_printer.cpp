@@ -2,8 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <utility>
+#include <vector>
 
 #include "server/openai/error.h"
 #include "server/print_json.h"
@@ -37,6 +40,33 @@ std::string_view stop_reason(const ChoiceText& choice) {
   return choice.stop.empty() ? "end_turn" : "stop_sequence";
 }
 
+// Returns: a block of a call. Its input is the model's text: a parsed one would round long numbers
+// and lose the zero of 1.10.
+std::string tool_use_block(const CallPart& call) {
+  const bool is_object = call.arguments.find_first_not_of(" \t\r\n") == call.arguments.find('{') &&
+                         Json::accept(call.arguments);
+  std::string block =
+      print_json({{"type", "tool_use"}, {"id", call.id}, {"name", call.name}, {"input", 0}});
+  block.resize(block.size() - 2);  // "0}"
+  block += is_object ? call.arguments : "{}";
+  return block + '}';
+}
+
+// Returns: the blocks of an answer, as a list.
+std::string content_of(const ChoiceText& choice) {
+  std::vector<std::string> blocks;
+  if (!choice.reasoning.empty()) {
+    blocks.push_back(
+        print_json({{"type", "thinking"}, {"thinking", choice.reasoning}, {"signature", ""}}));
+  }
+  if (!choice.text.empty()) {
+    blocks.push_back(print_json({{"type", "text"}, {"text", choice.text}}));
+  }
+  std::transform(choice.calls.begin(), choice.calls.end(), std::back_inserter(blocks),
+                 tool_use_block);
+  return fmt::format("[{}]", fmt::join(blocks, ","));
+}
+
 Json stop_sequence(const ChoiceText& choice) {
   return choice.stop.empty() ? Json(nullptr) : Json(choice.stop);
 }
@@ -51,26 +81,12 @@ class MessagesPrinter final : public AnswerPrinter {
 
   std::string whole(std::span<const ChoiceText> choices, const Usage& usage) override {
     const ChoiceText& choice = choices.front();
-    Json content = Json::array();
-    if (!choice.reasoning.empty()) {
-      content.push_back({{"type", "thinking"}, {"thinking", choice.reasoning}, {"signature", ""}});
-    }
-    if (!choice.text.empty()) {
-      content.push_back({{"type", "text"}, {"text", choice.text}});
-    }
-    for (const CallPart& call : choice.calls) {
-      Json input = Json::parse(call.arguments, nullptr, /*allow_exceptions=*/false);
-      content.push_back({{"type", "tool_use"},
-                         {"id", call.id},
-                         {"name", call.name},
-                         {"input", input.is_object() ? std::move(input) : Json::object()}});
-    }
-    Json json = head_;
-    json["content"] = std::move(content);
-    json["stop_reason"] = stop_reason(choice);
-    json["stop_sequence"] = stop_sequence(choice);
-    json["usage"] = message_usage(usage);
-    return print_json(json);
+    const std::string head = print_json(head_);
+    const std::string tail = print_json({{"stop_reason", stop_reason(choice)},
+                                         {"stop_sequence", stop_sequence(choice)},
+                                         {"usage", message_usage(usage)}});
+    return fmt::format(R"({},"content":{},{})", std::string_view(head).substr(0, head.size() - 1),
+                       content_of(choice), std::string_view(tail).substr(1));
   }
 
   std::string error(const absl::Status& status) override {

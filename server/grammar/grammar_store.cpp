@@ -113,6 +113,14 @@ int64_t GrammarStore::bytes() const {
   return state_->compiled.bytes() + state_->queue.bytes();
 }
 
+int64_t GrammarStore::compiling_bytes() const {
+  return state_->compiler == nullptr ? 0 : state_->compiler->compiling_bytes();
+}
+
+int64_t GrammarStore::mask_bytes() const {
+  return state_->compiler == nullptr ? 0 : state_->compiler->mask_bytes();
+}
+
 void GrammarStore::State::compile_jobs() {
   std::unique_lock lock(mutex);
   while (true) {

@@ -14,8 +14,10 @@
 
 namespace tessera {
 
+inline constexpr int kCompileThreads = 4;
+
 struct GrammarLimits {
-  int threads = 4;                             // that compile; a client has half of them at most
+  int threads = kCompileThreads;               // that compile; a client has half of them at most
   int64_t grammar_bytes = 96 << 20;            // of compiled grammars, kept or in use
   int64_t queue_bytes = 16 << 20;              // of specs that wait or are compiled
   std::chrono::milliseconds patience{30'000};  // of one request, for other grammars and its own
@@ -50,7 +52,9 @@ class GrammarStore {
   // Drops half of the grammars that are kept, because memory is short.
   void shrink();
 
-  int64_t bytes() const;  // of grammars, kept or in use, and of specs that wait
+  int64_t bytes() const;            // of grammars, kept or in use, and of specs that wait
+  int64_t compiling_bytes() const;  // of compilations that run
+  int64_t mask_bytes() const;       // of masks that are kept
 
  private:
   struct State;

@@ -32,6 +32,7 @@ MaskCache::Mask MaskCache::find(std::span<const int32_t> key) {
   }
   const Mask mask = found->second;
   auto node = old_.extract(found);
+  old_bytes_ -= bytes_of(node.key(), mask);
   add(std::move(node.key()), mask);
   return mask;
 }
@@ -43,6 +44,11 @@ void MaskCache::put(std::span<const int32_t> key, std::span<const uint32_t> mask
   add(std::move(kept), std::move(copy));
 }
 
+int64_t MaskCache::bytes() const {
+  const std::lock_guard lock(mutex_);
+  return recent_bytes_ + old_bytes_;
+}
+
 void MaskCache::add(Key key, Mask mask) {
   const int64_t bytes = bytes_of(key, mask);
   if (bytes > generation_bytes_) {
@@ -50,7 +56,7 @@ void MaskCache::add(Key key, Mask mask) {
   }
   if (recent_bytes_ + bytes > generation_bytes_) {
     old_ = std::exchange(recent_, {});
-    recent_bytes_ = 0;
+    old_bytes_ = std::exchange(recent_bytes_, 0);
   }
   if (recent_.emplace(std::move(key), std::move(mask)).second) {
     recent_bytes_ += bytes;

@@ -22,6 +22,7 @@ class MaskCache {
   // Returns: null if it is not there.
   Mask find(std::span<const int32_t> key);
   void put(std::span<const int32_t> key, std::span<const uint32_t> mask);
+  int64_t bytes() const;
 
  private:
   using Key = std::vector<int32_t>;
@@ -39,10 +40,11 @@ class MaskCache {
   void add(Key key, Mask mask);
 
   const int64_t generation_bytes_;
-  std::mutex mutex_;  // guards the fields below
+  mutable std::mutex mutex_;  // guards the fields below
   Generation recent_;
   Generation old_;
   int64_t recent_bytes_ = 0;
+  int64_t old_bytes_ = 0;
 };
 
 }  // namespace tessera

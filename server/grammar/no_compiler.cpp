@@ -4,8 +4,7 @@
 namespace tessera {
 
 std::unique_ptr<GrammarCompiler> GrammarCompiler::create(GrammarVocabulary /*vocabulary*/,
-                                                         std::chrono::milliseconds /*time*/,
-                                                         int64_t /*mask_bytes*/) {
+                                                         const Limits& /*limits*/) {
   return nullptr;
 }
 

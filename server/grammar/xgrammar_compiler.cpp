@@ -14,6 +14,7 @@
 #include "server/grammar/grammar_compiler.h"
 #include "server/grammar/mask_cache.h"
 #include "server/grammar/mask_key.h"
+#include "server/grammar/thread_memory.h"
 #include "server/thread_time.h"
 
 namespace tessera {
@@ -37,6 +38,46 @@ class TimeLimit {
   TimeLimit(const TimeLimit&) = delete;
   TimeLimit& operator=(const TimeLimit&) = delete;
 };
+
+// Limits the memory of a compilation on this thread while it exists. The library is asked at its
+// checkpoints, so a single growing list may take more. Adds the memory to `total` meanwhile.
+class MemoryLimit {
+ public:
+  MemoryLimit(int64_t bytes, std::atomic<int64_t>& total) : limit_(bytes), total_(total) {
+    current = this;
+  }
+  ~MemoryLimit() {
+    current = nullptr;
+    total_ -= counted_;
+  }
+  MemoryLimit(const MemoryLimit&) = delete;
+  MemoryLimit& operator=(const MemoryLimit&) = delete;
+
+  static void check_current() {
+    if (current != nullptr) {
+      current->check();
+    }
+  }
+
+ private:
+  void check() {
+    const int64_t bytes = ThreadMemory::bytes();
+    total_ += bytes - counted_;
+    counted_ = bytes;
+    if (bytes > limit_) {
+      current = nullptr;  // destructors run while this is thrown
+      throw std::runtime_error(
+          fmt::format("takes more than {} KiB of memory to compile", limit_ >> 10));
+    }
+  }
+
+  static thread_local MemoryLimit* current;
+  const ThreadMemory memory_;
+  const int64_t limit_;
+  std::atomic<int64_t>& total_;
+  int64_t counted_ = 0;
+};
+thread_local MemoryLimit* MemoryLimit::current = nullptr;
 
 // In nanoseconds. One token, on the engine's thread: far above any grammar that try_steps() passes.
 constexpr int64_t kStepTime = 200'000'000;
@@ -175,18 +216,20 @@ class Compiled final : public TokenGrammar {
 
 class XgrammarCompiler final : public GrammarCompiler {
  public:
-  XgrammarCompiler(GrammarVocabulary vocabulary, std::chrono::milliseconds time, int64_t mask_bytes)
-      : time_(time),
+  XgrammarCompiler(GrammarVocabulary vocabulary, const Limits& limits)
+      : time_(limits.time),
+        compile_bytes_(limits.compile_bytes),
         vocab_(std::ssize(vocabulary.bytes)),
         compiler_(xgrammar::TokenizerInfo(vocabulary.bytes, xgrammar::VocabType::RAW,
                                           static_cast<int>(vocabulary.bytes.size()),
                                           std::move(vocabulary.end_ids)),
                   /*max_threads=*/1, /*cache_enabled=*/false),
         trial_compiler_(trial_tokens(), /*max_threads=*/1, /*cache_enabled=*/false),
-        masks_(std::make_shared<MaskCache>(mask_bytes)) {}
+        masks_(std::make_shared<MaskCache>(limits.mask_bytes)) {}
 
   absl::StatusOr<CompiledGrammar> compile(const GrammarSpec& spec) const override {
     warnings.clear();
+    const MemoryLimit memory(compile_bytes_, compiling_);
     try {
       try_few_tokens(spec);
       const TimeLimit limit(time_.count() - time_.count() / kLeftToEnd);
@@ -195,13 +238,17 @@ class XgrammarCompiler final : public GrammarCompiler {
         return absl::InvalidArgumentError(std::exchange(warnings, {}));
       }
       try_steps(xgrammar::GrammarMatcher(compiled), vocab_, kMeanStepTime);
-      const auto bytes = static_cast<int64_t>(compiled.MemorySizeBytes());
+      // The library's own count, MemorySizeBytes(), is up to a third less.
+      const int64_t bytes = ThreadMemory::bytes();
       return CompiledGrammar{
           std::make_shared<Compiled>(SharedGrammar{compiled, masks_, next_number_++}), bytes};
     } catch (const std::exception& error) {
       return absl::InvalidArgumentError(error.what());
     }
   }
+
+  int64_t compiling_bytes() const override { return compiling_; }
+  int64_t mask_bytes() const override { return masks_->bytes(); }
 
  private:
   // Throws if a grammar of several rules takes too long with the tokens of a trial.
@@ -270,19 +317,20 @@ class XgrammarCompiler final : public GrammarCompiler {
   }
 
   const std::chrono::nanoseconds time_;
+  const int64_t compile_bytes_;
   const int64_t vocab_;
   mutable xgrammar::GrammarCompiler compiler_;  // thread-safe: its functions only lack `const`
   mutable xgrammar::GrammarCompiler trial_compiler_;
   const std::shared_ptr<MaskCache> masks_;  // of all grammars
   mutable std::atomic<int32_t> next_number_ = 0;
+  mutable std::atomic<int64_t> compiling_ = 0;  // bytes of the compilations that run
 };
 
 }  // namespace
 
 std::unique_ptr<GrammarCompiler> GrammarCompiler::create(GrammarVocabulary vocabulary,
-                                                         std::chrono::milliseconds time,
-                                                         int64_t mask_bytes) {
-  return std::make_unique<XgrammarCompiler>(std::move(vocabulary), time, mask_bytes);
+                                                         const Limits& limits) {
+  return std::make_unique<XgrammarCompiler>(std::move(vocabulary), limits);
 }
 
 }  // namespace tessera
@@ -301,6 +349,7 @@ extern "C" bool tessera_grammar_checkpoint() {
     cpu_limit = cpu_deadline = 0;  // destructors run while this is thrown
     throw std::runtime_error("takes too long");
   }
+  MemoryLimit::check_current();
   return false;
 }
 

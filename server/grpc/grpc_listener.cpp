@@ -29,6 +29,7 @@
 #include "server/grpc/reflection_service.h"
 #include "server/grpc/unary_call.h"
 #include "server/grpc/watched_certificate.h"
+#include "server/memory_guard.h"
 #include "tessera/v1/inference.grpc.pb.h"
 
 namespace tessera {
@@ -119,10 +120,18 @@ class Listener final : public GrpcListener {
  public:
   Listener(const GrpcOptions& options, Service& service, RequestWork work)
       : keys_(options.api_keys),
-        open_(options.call_bytes),
+        open_(std::make_shared<OpenCalls>(options.call_bytes)),
         unread_(options.write_timeout),
-        limits_{open_, unread_, static_cast<std::size_t>(options.max_message_bytes)},
-        inference_(service, keys_, options.max_pending_tokens, limits_, work) {}
+        limits_{*open_, unread_, static_cast<std::size_t>(options.max_message_bytes)},
+        inference_(service, keys_, options.max_pending_tokens, limits_, work) {
+    service.watch_memory({.name = "grpc_calls",
+                          .bytes =
+                              [calls = std::weak_ptr(open_)] {
+                                const auto alive = calls.lock();
+                                return alive == nullptr ? 0 : static_cast<int64_t>(alive->bytes());
+                              },
+                          .shrink = nullptr});
+  }
   ~Listener() override { stop(); }
 
   absl::Status listen(const GrpcOptions& options) {
@@ -190,12 +199,12 @@ class Listener final : public GrpcListener {
 
  private:
   const ApiKeys keys_;
-  OpenCalls open_;
+  const std::shared_ptr<OpenCalls> open_;
   UnreadMessages unread_;
   const CallLimits limits_;
   InferenceService inference_;
   HealthService health_{{v1::Inference::service_full_name()}, limits_};
-  UnknownMethods unknown_{open_};
+  UnknownMethods unknown_{*open_};
   const ServiceDescriber describer_{service_names(), keys_, limits_};
   ReflectionV1 reflection_v1_{describer_};
   ReflectionV1Alpha reflection_v1alpha_{describer_};

@@ -71,6 +71,11 @@ std::optional<OpenCalls::Place> OpenCalls::take(grpc::ServerContextBase& context
   return Place(*this, has_caller, last_);
 }
 
+std::size_t OpenCalls::bytes() const {
+  const std::lock_guard lock(mutex_);
+  return kGrpcCallBytes * (anonymous_.waiting.size() + called_.waiting.size() + called_.kept);
+}
+
 // Returns: false if it was cancelled before.
 bool OpenCalls::forget(Group& group, std::size_t number) {
   const auto found = group.waiting.find(number);

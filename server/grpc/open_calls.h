@@ -55,6 +55,7 @@ class OpenCalls {
   std::optional<Place> take(grpc::ServerContextBase& context, bool has_caller);
 
   std::size_t most() const { return anonymous_.most + called_.most; }
+  std::size_t bytes() const;  // of the calls that are open now
 
  private:
   struct Waiting {
@@ -74,7 +75,7 @@ class OpenCalls {
 
   // Recursive, because gRPC may run the reaction to a cancellation on the thread that cancels, and
   // that releases a place.
-  std::recursive_mutex mutex_;
+  mutable std::recursive_mutex mutex_;
   // All guarded by mutex_.
   std::size_t last_ = 0;
   Group anonymous_;

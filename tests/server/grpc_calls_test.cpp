@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "grpc/health/v1/health.grpc.pb.h"
 #include "tests/server/grpc_fixture.h"
 
@@ -132,6 +133,8 @@ TEST_F(GrpcCalls, ThatRunMakeWayForNone) {
     engine_->emit(next_request(), "a");
     running.back().read_until("a");
   }
+  EXPECT_THAT(fake_->service->expose_metrics(),
+              HasSubstr(absl::StrCat("part=\"grpc_calls\"} ", kCalled * (20U << 10U))));
   const grpc::Status refused = ask();
   EXPECT_EQ(refused.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
   EXPECT_THAT(refused.error_message(), HasSubstr("32 open calls"));

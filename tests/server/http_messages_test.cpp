@@ -60,6 +60,15 @@ TEST_F(HttpMessages, AnswerWithBlocks) {
   EXPECT_EQ(content[2].at("input"), json({{"a", 1}}));
 }
 
+// A parsed number of more than 64 bits would be rounded, and 1.10 would become 1.1.
+TEST_F(HttpMessages, HaveTheInputOfACallAsTheModelWroteIt) {
+  const std::string input = R"({"z": 123456789012345678901234567890, "a": [1.10, -0, {"b": 1E2}],)"
+                            R"( "n": 18446744073709551617, "s": "caf\u00e9"})";
+  answer("<tool_call>{\"name\":\"f\",\"arguments\":" + input + "}</tool_call>");
+  post(R"("max_tokens":999,"messages":[{"role":"user","content":"hi"}])" + std::string(kTool));
+  EXPECT_THAT(last.body, HasSubstr(R"("name":"f","input":)" + input + R"(}],"stop_reason":)"));
+}
+
 TEST_F(HttpMessages, StreamTheSameInEvents) {
   answer("A<tool_call>{\"name\":\"f\",\"arguments\":{}}</tool_call>");
   post(std::string(kHello) + kTool + R"(,"stream":true)");

@@ -44,7 +44,7 @@ class InputGrammar : public testing::Test {
     }
     bytes.bytes.emplace_back();  // the end of sequence
     bytes.end_ids = {kTextEnd};
-    compiler = GrammarCompiler::create(bytes, std::chrono::milliseconds(4000));
+    compiler = GrammarCompiler::create(bytes, {.time = std::chrono::milliseconds(4000)});
     if (compiler == nullptr) {
       GTEST_SKIP() << "built without xgrammar";
     }

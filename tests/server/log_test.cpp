@@ -399,7 +399,7 @@ TEST(MemoryGuard, ShrinksWhatRequestsLeftBehindUntilRequestsAreTaken) {
   for (int i = 0; i < 5; ++i) {
     cache.emplace_back(32 * kMib);
   }
-  EXPECT_EQ(guard.parts().front().bytes(), 160 * kMib);
+  EXPECT_EQ(guard.bytes_by_part().front().second, 160 * kMib);
   for (int i = 0; i < 5 && (i == 0 || !guard.check().ok()); ++i) {
     guard.look();
   }

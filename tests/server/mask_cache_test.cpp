@@ -31,7 +31,9 @@ TEST(MaskCache, KeepsWhatIsUsedAndStaysWithinItsBytes) {
     cache.put(std::vector<int32_t>{i}, mask_of(i));
     ASSERT_NE(cache.find(std::vector<int32_t>{-1}), nullptr) << "used all the time, lost at " << i;
     ASSERT_NE(cache.find(std::vector<int32_t>{i}), nullptr);
+    ASSERT_LE(cache.bytes(), kBytes);
   }
+  EXPECT_GT(cache.bytes(), kBytes / 3);
   int kept = 0;
   for (int32_t i = 0; i < 1000; ++i) {
     kept += cache.find(std::vector<int32_t>{i}) != nullptr ? 1 : 0;

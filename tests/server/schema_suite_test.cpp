@@ -38,7 +38,7 @@ std::unique_ptr<GrammarCompiler> compiler_of_bytes() {
   }
   vocabulary.bytes.emplace_back();
   vocabulary.end_ids = {kEnd};
-  return GrammarCompiler::create(std::move(vocabulary), 5s);
+  return GrammarCompiler::create(std::move(vocabulary), {.time = 5s});
 }
 
 bool accepts(const TokenGrammar& grammar, const std::string& text) {

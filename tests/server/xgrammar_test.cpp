@@ -57,7 +57,7 @@ class Xgrammar : public testing::Test {
   }
 
   void SetUp() override {
-    compiler = GrammarCompiler::create(vocabulary(), milliseconds(1000));
+    compiler = GrammarCompiler::create(vocabulary(), {.time = milliseconds(1000)});
     if (compiler == nullptr) {
       GTEST_SKIP() << "built without xgrammar";
     }
@@ -218,7 +218,7 @@ void expect_words_allowed_as_bytes(const TokenGrammar& grammar, const TokenGramm
 TEST_F(Xgrammar, AllowsTheTokensWhoseBytesItAllows) {
   GrammarVocabulary words = vocabulary();
   words.bytes.insert(words.bytes.end(), std::begin(kWords), std::end(kWords));
-  const auto of_words = GrammarCompiler::create(words, milliseconds(1000));
+  const auto of_words = GrammarCompiler::create(words, {.time = milliseconds(1000)});
   for (const char* const schema :
        {R"({"type":"string","maxLength":3})", R"({"type":"string","maxLength":12})",
         R"({"type":"string","minLength":2,"maxLength":30})",
@@ -274,7 +274,7 @@ Walk walk(const TokenGrammar& grammar, int64_t vocab, uint32_t seed, int steps) 
 TEST_F(Xgrammar, KeepsMasksOfEqualStatesAlone) {
   GrammarVocabulary words = vocabulary();
   words.bytes.insert(words.bytes.end(), std::begin(kWords), std::end(kWords));
-  const auto of_words = GrammarCompiler::create(words, milliseconds(1000));
+  const auto of_words = GrammarCompiler::create(words, {.time = milliseconds(1000)});
   const auto schema = [](const char* text) { return *schema_text_spec(text, "f"); };
   for (const GrammarSpec& spec :
        {schema(R"({"type":"string"})"), schema(R"({"type":"string","minLength":2})"),
@@ -469,7 +469,7 @@ TEST_F(Xgrammar, GivesUpWhatTakesTooLong) {
   }
   const auto spec = schema_spec(schema, "f");
   ASSERT_TRUE(spec.ok());
-  const auto hasty = GrammarCompiler::create(vocabulary(), milliseconds(1));
+  const auto hasty = GrammarCompiler::create(vocabulary(), {.time = milliseconds(1)});
   const absl::Status status = hasty->compile(*spec).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(status.message()), HasSubstr("takes too long"));

@@ -16,11 +16,12 @@ from request_attacks import Chats, Fields, Framing, Tls
 from resource_attacks import Descriptors, Memory, Start
 from shared_attacks import Conversations, Grammars, Names, Rates
 from stop_attacks import Stop
+from sum_attacks import Sum
 from tenant_attacks import OneTenant, Tenants
 from time_attacks import Queue, Threads, Time
 
 CASES = (Calls, Chats, Conversations, Descriptors, Fields, Framing, Grammars, Memory, Messages, Names, OneTenant, Queue,
-         Rates, Start, Stop, Tenants, Threads, Time, Tls)
+         Rates, Start, Stop, Sum, Tenants, Threads, Time, Tls)
 
 
 def attacks():

@@ -175,12 +175,14 @@ def varint(number):
 class Http2:
     """The least of HTTP/2 (RFC 9113) that begins gRPC calls and leaves them unfinished."""
 
-    def __init__(self, server, seconds=5):
+    def __init__(self, server, seconds=5, window=None):
+        """window: bytes that the server may send on a call before this client reads; None: 64 KiB."""
         self.socket = server.connect(server.grpc)
         self.socket.settimeout(seconds)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.got = b""
-        self.socket.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + self.frame(4, 0, 0, b""))
+        self.socket.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + self.frame(
+            4, 0, 0, b"" if window is None else struct.pack(">HI", 4, window)))
         # A settings frame is all that a server sends on its own.
         while len(self.got) < 9:
             self.read_some()

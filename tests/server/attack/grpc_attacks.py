@@ -47,6 +47,21 @@ class Calls(unittest.TestCase):
                 # Memory of calls that were cancelled goes back to the system in some seconds.
                 eventually(lambda: server.resident() - before < most, f"{most >> 20} MiB", 20)
 
+    def test_calls_without_a_key_make_way_behind_a_closed_window(self):
+        """Their answers cannot be sent, so they never end by themselves."""
+        for path in ("Check", "Watch"):
+            with self.subTest(path), serve("--request-memory", "10MiB") as server, contextlib.ExitStack() as clients:
+                for _ in range(of(2, 20)):
+                    client = clients.enter_context(Http2(server, 5 * SLOWER, window=0))
+                    for stream in range(1, 2 * 8, 2):  # as many as there are places for calls without a caller
+                        client.begin(stream, f"/grpc.health.v1.Health/{path}")
+                        client.data(stream, b"\0\0\0\0\0", end=True)
+                    self.assertEqual(client.frame_of(stream)[0], 1, "the answer's headers")
+                self.assertTrue(server.grpc_serves(5 * SLOWER))
+                with Http2(server, 5 * SLOWER) as other:
+                    other.begin(1, "/no.such/Method")
+                    self.assertEqual(other.status(1), 12, "UNIMPLEMENTED")
+
     def test_a_message_that_is_not_compressed_as_it_says_is_refused(self):
         with serve() as server:
             for path in ("/tessera.v1.Inference/Generate", "/tessera.v1.Inference/Tokenize",
