@@ -3,14 +3,17 @@
     overload_test.py LOAD SERVER [SECONDS [TEST [MODEL]]]
 
 Needs only Python and tessera-load. Prints the tables of docs/measurements, and checks them. TEST is
-Tenants or Overload; without it both run. Each measured load takes SECONDS, 60 by default. MODEL is a
+Tenants, Work or Overload; without it all run. Each measured load takes SECONDS, 60 by default. MODEL is a
 checkpoint, the shipped one by default. Phases that are compared alternate, so that other work on the
 machine falls on both. On a machine of four cores or more the server has two of its own, and so has
 each client that is measured.
 """
 
 import concurrent.futures
+import http.client
+import itertools
 import json
+import multiprocessing
 import os
 import pathlib
 import re
@@ -136,6 +139,94 @@ class Tenants(unittest.TestCase):
         print(f"{name:>10} {latency['ttft']:13.0f} ms {latency['e2e']:12.0f} ms "
               f"{latency['tpot']:12.1f} ms {light['requests']['ok']:9} {requests['ok']:9} "
               f"{requests['errors'].get('rejected', 0):14}", flush=True)
+        return latency
+
+
+def ask_without_end(port, path, body_of):
+    """Sends one request after the other, as a process of its own until it is killed."""
+    headers = {"Content-Type": "application/json", "Authorization": f"Bearer {KEYS['heavy']}"}
+    client = http.client.HTTPConnection("127.0.0.1", port, timeout=600)
+    for number in itertools.count(os.getpid() * 1_000_000):
+        client.request("POST", path, body_of(number), headers)
+        client.getresponse().read()
+
+
+class Work(unittest.TestCase):
+    """What one tenant's grammars, conversations and digits cost another.
+
+    Each tenant has half of the slots, all the time. Beside it the heavy one sends nothing more (*share*), or a
+    few clients send one kind of such requests without a pause.
+    """
+
+    LOADS = ("share", "grammars", "conversations", "digits")
+    ROUNDS = 6
+    PAUSE = 5  # seconds
+    CLIENTS = 4
+
+    def test_the_work_of_one_costs_another_at_most_a_tenth(self):
+        with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
+            file.write(TENANTS)
+            file.flush()
+            with serve("--tenants", file.name, "--context", "2048") as server:
+                self.compare(server)
+
+    def requests_of(self, server):
+        """Returns path and body of each load's requests. No two grammars are the same."""
+        long = {"input": [{"role": "user", "content": "tell me a story about a cat " * 150}] * 1000,
+                "truncation": "auto", "max_output_tokens": 1}
+        status, _, answer = server.ask("POST", "/v1/responses", long, {"Authorization": f"Bearer {KEYS['heavy']}"},
+                                       timeout=600)
+        assert status == 200, answer
+        more = json.dumps({"input": "and?", "previous_response_id": json.loads(answer)["id"], "truncation": "auto",
+                           "max_output_tokens": 1})
+        digits = json.dumps({"prompt": "1234567890" * 6000})
+        each = {f"p{i}": {"type": "string", "pattern": f"^[a-z]{{1,{90 + i % 9}}}$"} for i in range(20)}
+        grammar = json.dumps({"prompt": "a", "max_tokens": 1, "guided_json": {
+            "type": "object", "properties": each | {"NAME": {"type": "null"}}}})
+        return {"grammars": ("/v1/completions", lambda number: grammar.replace("NAME", f"n{number}")),
+                "conversations": ("/v1/responses", lambda number: more),
+                "digits": ("/tokenize", lambda number: digits)}
+
+    def compare(self, server):
+        requests = self.requests_of(server)
+        print(f"\nload average {os.getloadavg()[0]:.1f}")
+        print("  heavy load  light TTFT p50   light E2E p50  light TPOT p50  light ok  heavy ok")
+        latencies = {name: [] for name in self.LOADS}
+        for turn in range(self.ROUNDS):
+            for name in self.LOADS[::-1] if turn % 2 else self.LOADS:
+                latencies[name].append(self.beside(server, name, requests.get(name)))
+        ratios = {}
+        for name in self.LOADS[1:]:
+            for what in ("ttft", "e2e", "tpot"):
+                pairs = sorted(b[what] / a[what] for a, b in zip(latencies["share"], latencies[name]))
+                ratios[name, what] = statistics.geometric_mean(pairs)
+                print(f"{name}: ratio of {what}, geometric mean of {self.ROUNDS} pairs: {ratios[name, what]:.3f}, "
+                      f"median {statistics.median(pairs):.3f}, from {pairs[0]:.3f} to {pairs[-1]:.3f}")
+        for name in self.LOADS[1:]:
+            with self.subTest(name):
+                self.assertLess(ratios[name, "e2e"], 1.1)
+
+    def beside(self, server, name, request):
+        seconds = SECONDS / self.ROUNDS
+        clients = [multiprocessing.Process(target=ask_without_end, args=(server.http, *request), daemon=True)
+                   for _ in range(self.CLIENTS if request else 0)]
+        for client in clients:
+            client.start()
+        with concurrent.futures.ThreadPoolExecutor() as threads:
+            heavy = threads.submit(load, server, "--concurrency", SLOTS // 2, "--duration", seconds + self.PAUSE,
+                                   key=KEYS["heavy"])
+            time.sleep(self.PAUSE)
+            light = load(server, "--concurrency", SLOTS // 2, "--duration", seconds, key=KEYS["light"],
+                         cores=tuple(LIGHT_CORES))
+            served = heavy.result()["requests"]["ok"]
+        for client in clients:
+            self.assertTrue(client.is_alive(), "it sends without end")
+            client.kill()
+            client.join()
+        self.assertEqual(light["requests"]["errors"], {}, "nothing of the light tenant is refused")
+        latency = {what: milliseconds(light, what, "p50") for what in ("ttft", "e2e", "tpot")}
+        print(f"{name:>13} {latency['ttft']:12.0f} ms {latency['e2e']:12.0f} ms {latency['tpot']:12.1f} ms "
+              f"{light['requests']['ok']:9} {served:9}", flush=True)
         return latency
 
 
