@@ -187,7 +187,7 @@ absl::StatusOr<StartSizes> start_in_8_gib(const Shape& shape) {
   const StartModel model{config, static_cast<int64_t>(shape.weight_bytes),
                          cpu_backend(CpuIsa::scalar), pool.stream()};
   const EngineOptions options;
-  const MachineMemory memory{.free = 8 * kGiB / 10 * 9, .requests = 1811939328};
+  const MachineMemory memory{.free = 8 * kGiB / 10 * 9, .requests = 1946157056};
   const CostOf cost = cost_of(options, model);
   absl::StatusOr<StartSizes> sizes = fit_start({}, config.context, memory, cost);
   if (sizes.ok()) {

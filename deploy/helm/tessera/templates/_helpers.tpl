@@ -69,7 +69,7 @@ of the pod's limit, so the limit is ten ninths of them.
 {{- $connection := add 32768 (include "tessera.bytes" (index $of "http-max-header" | default "16KiB")) 16384 -}}
 {{- $connections := mul (index $of "http-max-connections" | default 4096 | int64) $connection -}}
 {{- $stored := hasKey $of "response-store" | ternary (index $of "response-store") "64MiB" -}}{{/* 0: none */}}
-{{- $requests := add (include "tessera.bytes" (index $of "request-memory" | default "1GiB")) $parsing $connections (include "tessera.bytes" $stored) -}}
+{{- $requests := add (include "tessera.bytes" (index $of "request-memory" | default "1GiB")) $parsing $connections (include "tessera.bytes" $stored) 134217728 -}}{{/* 4 grammars that are compiled */}}
 {{- $rank := add (include "tessera.bytes" .Values.memory.perRank) $kv -}}
 {{- div (mul (add $requests (mul .Values.ranks.perPod $rank)) 10) 9 -}}
 {{- end -}}
