@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "server/anthropic/client_tools.h"
 #include "server/openai/tool_fields.h"
 #include "server/request_limits.h"
 
@@ -16,7 +17,7 @@ using Ordered = nlohmann::ordered_json;
 
 // A tool of the client.
 struct OwnTool {
-  const Ordered* given;
+  Ordered given;
   std::string place;
   bool deferred;
 };
@@ -52,7 +53,10 @@ bool list_own_tools(BodyFields& fields, const Ordered& tools, ToolReader& reader
     if (!type.is_string()) {
       fields.refuse(place, "must be an object with a type that is a text");
     } else if (type == "custom") {
-      out.push_back({&tool, place, tool.value("defer_loading", Ordered()) == true});
+      out.push_back({tool, place, tool.value("defer_loading", Ordered()) == true});
+    } else if (auto described = described_client_tool(type.get_ref<const std::string&>(), tool)) {
+      const bool deferred = described->value("defer_loading", Ordered()) == true;
+      out.push_back({*std::move(described), place, deferred});
     } else {
       searches = searches || type.get_ref<const std::string&>().starts_with("tool_search_tool");
       reader.leave_out(type, place);
@@ -78,12 +82,12 @@ MessageTools read_message_tools(BodyFields& fields, const Ordered& ordered) {
   const bool at_once = list_own_tools(fields, ordered.at("tools"), reader, own) ||
                        std::ranges::all_of(own, &OwnTool::deferred);
   for (const OwnTool& tool : own) {
-    const Ordered schema = tool.given->value("input_schema", Ordered());
+    const Ordered schema = tool.given.value("input_schema", Ordered());
     if (!schema.is_null() && !schema.is_object()) {
       fields.refuse(tool.place + ".input_schema", "must be a JSON schema, an object");
       break;
     }
-    reader.add_function(openai_function(*tool.given), tool.place);
+    reader.add_function(openai_function(tool.given), tool.place);
     if (!fields.status().ok()) {
       break;
     }

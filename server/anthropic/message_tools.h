@@ -25,7 +25,8 @@ struct MessageTools {
   std::map<std::string, Deferred> deferred{};  // by name
 };
 
-// Reads tools. Those that Anthropic runs itself are left out with a warning. Deferred tools are
+// Reads tools. Those that Anthropic publishes and the client runs are described (client_tools.h).
+// Those that Anthropic runs itself are left out with a warning. Deferred tools are
 // offered at once if the search for them is one of those. `ordered`: tools with ordered keys.
 // Errors are in `fields`.
 MessageTools read_message_tools(BodyFields& fields, const nlohmann::ordered_json& ordered);

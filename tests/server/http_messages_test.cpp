@@ -177,6 +177,37 @@ TEST_F(HttpMessages, LoadDeferredToolsWhereAResultRefersToThem) {
   EXPECT_THAT(prompt(2), HasSubstr("late")) << "nobody else can find it";
 }
 
+// Anthropic's models know these tools, so requests have only their types and names.
+TEST_F(HttpMessages, DescribeTheToolsThatAnthropicPublishesAndTheClientRuns) {
+  answer("<tool_call>{\"name\":\"bash\",\"arguments\":{\"command\":\"ls\"}}</tool_call>");
+  const std::string tools = R"("tools":[{"type":"bash_20250124","name":"bash","cache_control":{}},
+      {"type":"text_editor_20250124","name":"str_replace_editor"},
+      {"type":"text_editor_20250728","name":"str_replace_based_edit_tool","max_characters":9},
+      {"type":"memory_20250818","name":"memory"},{"type":"computer_20250124","name":"computer"}])";
+  const std::string fields =
+      R"("max_tokens":99,"messages":[{"role":"user","content":"hi"}],)" + tools;
+  const json body = post(fields);
+  ASSERT_EQ(last.status, 200) << last.body;
+  EXPECT_EQ(body.at("content")[0].at("input"), json({{"command", "ls"}}));
+  const std::string shown = prompt(0);
+  for (const char* const text :
+       {R"("name":"bash")", R"("restart":{)", R"("name":"str_replace_editor")", R"("undo_edit")",
+        R"("name":"str_replace_based_edit_tool")", R"("insert_text":{)", R"("name":"memory")",
+        R"("old_path":{)"}) {
+    EXPECT_THAT(shown, HasSubstr(text));
+  }
+  EXPECT_THAT(shown, testing::Not(HasSubstr("computer")));
+  EXPECT_THAT(last.headers.at("warning"), HasSubstr("tools[4]"));
+  EXPECT_THAT(last.headers.at("warning"), testing::Not(HasSubstr("tools[0]")));
+  post(fields + R"(,"tool_choice":{"type":"tool","name":"bash"})");
+  EXPECT_EQ(last.status, 200) << last.body;
+  post(fields + R"(,"tool_choice":{"type":"tool","name":"computer"})");
+  EXPECT_EQ(last.status, 400) << "it needs images";
+  post(std::string(kHello) + R"(,"tools":[{"type":"bash_20250124"}])");
+  EXPECT_THAT(last.body, HasSubstr("tools[0]"));
+  EXPECT_EQ(last.status, 400) << "without a name";
+}
+
 TEST_F(HttpMessages, AreCounted) {
   start();
   EXPECT_EQ(post(R"("messages":[{"role":"user","content":"hi"}])", "/count_tokens"),
