@@ -12,7 +12,7 @@
 namespace tessera::lab {
 namespace {
 
-constexpr int32_t kStepTokens = 512;
+constexpr int32_t kLeastStepTokens = 512;
 constexpr int64_t kPromptBytes = int64_t{4} << 30;  // of all kept prompts
 
 // The parts of one layer that outlive a step: weights of the product q, k, v, and tables of RoPE.
@@ -185,13 +185,15 @@ Rows first_rows(const Rows& rows, int32_t count) {
 class ModelImpl final : public Model {
  public:
   ModelImpl(const ModelOptions& options, std::unique_ptr<ThreadPool> pool)
-      : options_(options), pool_(std::move(pool)) {}
+      : options_(options),
+        step_tokens_(std::max(options.context, kLeastStepTokens)),
+        pool_(std::move(pool)) {}
 
   absl::Status load() {
     const CpuIsa isa = options_.isa.value_or(best_cpu_isa());
     const TransformerOptions transformer{
         .weights = options_.weights,
-        .limits = {.tokens = kStepTokens, .sequences = 1, .context = options_.context},
+        .limits = {.tokens = step_tokens_, .sequences = 1, .context = options_.context},
         .max_logits_rows = 1,
         .load = {.threads = pool_->threads()}};
     TESSERA_ASSIGN_OR_RETURN(
@@ -223,7 +225,8 @@ class ModelImpl final : public Model {
     g_step.parts = &parts_;
     g_step.head_dim = shape_.head_dim;
     for (size_t done = 0; done < tokens.size();) {
-      const size_t count = std::min<size_t>(kStepTokens, tokens.size() - done);
+      const size_t count =
+          std::min<size_t>(static_cast<size_t>(step_tokens_), tokens.size() - done);
       g_step.first = first + static_cast<int32_t>(done);
       std::vector<int32_t> positions(count);
       for (size_t i = 0; i < count; ++i) positions[i] = g_step.first + static_cast<int32_t>(i);
@@ -361,6 +364,7 @@ class ModelImpl final : public Model {
   }
 
   const ModelOptions options_;
+  const int32_t step_tokens_;
   const std::unique_ptr<ThreadPool> pool_;
   std::unique_ptr<Transformer> transformer_;
   Shape shape_;

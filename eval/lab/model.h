@@ -62,7 +62,9 @@ class Model {
   virtual ThreadPool& pool() = 0;
   virtual int32_t context() const = 0;  // tokens of the longest sequence
 
-  // Computes tokens at positions [first, first + tokens.size()) with the handler's attention.
+  // Computes tokens at positions [first, first + tokens.size()) with the handler's attention, in
+  // one step if they are no more than the context of the options. So a method may choose by one
+  // layer what the next one sees.
   // Returns: the logits after the last token, [vocab].
   virtual std::vector<float> compute(std::span<const int32_t> tokens, int32_t first,
                                      LayerHandler& handler) = 0;

@@ -15,10 +15,13 @@
 #include "eval/lab/methods/kivi.h"
 #include "eval/lab/methods/kv_crush.h"
 #include "eval/lab/methods/kv_merger.h"
+#include "eval/lab/methods/kv_quant.h"
 #include "eval/lab/methods/kvarn.h"
 #include "eval/lab/methods/lazy_eviction.h"
+#include "eval/lab/methods/mikv.h"
 #include "eval/lab/methods/mini_cache.h"
 #include "eval/lab/methods/oscar.h"
+#include "eval/lab/methods/pyramid_infer.h"
 #include "eval/lab/methods/pyramid_kv.h"
 #include "eval/lab/methods/razor_attention.h"
 #include "eval/lab/methods/rotate_kv.h"
@@ -30,6 +33,7 @@
 #include "eval/lab/methods/xkv.h"
 #include "eval/lab/methods/xquant.h"
 #include "eval/lab/methods/zigzag_kv.h"
+#include "eval/lab/methods/zip_cache.h"
 
 namespace tessera::lab {
 namespace {
@@ -131,6 +135,20 @@ constexpr auto kMethods = std::to_array<MethodLine>({
     {"gear", "GEAR (Kang et al., 2024), section 3, over KIVI's groups",
      "Adds a matrix of low rank and the outliers to keys and values in 2 bits.",
      "The low rank is the best one; the paper approximates it by power iterations.", Gear::make},
+    {"kvquant", "KVQuant (Hooper et al., 2024), section 3",
+     "Holds keys before RoPE and values at unequal levels of 3 bits, and outliers apart.",
+     "Ranges and levels are calibrated on the prompt itself. The weights of k-means are squares of "
+     "queries (keys) and of attention (values), in the place of Fisher information.",
+     KvQuant::make},
+    {"mikv", "MiKV (Yang et al., 2024), section 3",
+     "Holds in 2 bits what H2O evicts, with balanced channels of keys.",
+     "Query heads that share keys add their attention, and balance their largest query.",
+     Mikv::make},
+    {"zipcache", "ZipCache (He et al., 2024), section 4, and its public code",
+     "Holds salient tokens in 4 bits and the others in 2.",
+     "Half of the probes are spread evenly instead of at random, so that runs repeat. Values have "
+     "one range for each token and head, because saliency is of a head.",
+     ZipCache::make},
     {"kvarn", "KVarN (Muller et al., 2026), and its public code",
      "Evens the variances of tokens and channels of rotated tiles, then holds 2 bits.", "",
      Kvarn::make},
@@ -153,6 +171,9 @@ constexpr auto kMethods = std::to_array<MethodLine>({
      "A pair is retained where its angle lies in the last part of the range. Generated tokens are "
      "retained by the prompt's bound.",
      MiniCache::make},
+    {"pyramid-infer", "PyramidInfer (Yang et al., 2024), section 3, and its public code",
+     "Drops tokens layer by layer while it computes the prompt.",
+     "Dropped tokens are masked in deeper layers and computed in vain.", PyramidInfer::make},
     {"xkv", "xKV (Chang et al., 2025), section 3",
      "Holds four layers' keys and values in one space of low rank.",
      "Large spaces are found by subspace iterations.", Xkv::make},

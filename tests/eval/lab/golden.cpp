@@ -53,9 +53,24 @@ class GoldenModel final : public Model {
   std::string device() const override { return "none"; }
   ThreadPool& pool() override { return pool_; }
   int32_t context() const override { return golden_prompt().size(); }
-  std::vector<float> compute(std::span<const int32_t> /*tokens*/, int32_t /*first*/,
-                             LayerHandler& /*handler*/) override {
-    ADD_FAILURE() << "The golden model computes nothing.";
+  // Shows the handler what the layers computed with full attention, whatever it does.
+  std::vector<float> compute(std::span<const int32_t> tokens, int32_t first,
+                             LayerHandler& handler) override {
+    const auto count = static_cast<int64_t>(tokens.size());
+    const Shape& of = shape();
+    Rows out(count, int64_t{of.heads} * of.head_dim);
+    for (int32_t layer = 0; layer < of.layers; ++layer) {
+      const LayerPrompt& from = golden_prompt().layers[static_cast<size_t>(layer)];
+      handler.attend({.layer = layer,
+                      .first = first,
+                      .input = from.input.view().rows_from(first, count),
+                      .queries = from.queries.view().rows_from(first, count),
+                      .keys_before = from.keys_before.view().rows_from(first, count),
+                      .keys = from.keys.view().rows_from(first, count),
+                      .values = from.values.view().rows_from(first, count),
+                      .scale = from.scale,
+                      .out = out.view()});
+    }
     return {};
   }
   std::shared_ptr<const Prompt> prompt(std::span<const int32_t> tokens) override {

@@ -29,7 +29,8 @@ Cache fill_from_golden_prompt(Method& method);
 Prompt golden_beginning(int32_t tokens);
 
 // A model that knows the golden prompt, the RoPE of its Llama and its weights of keys and values,
-// and computes nothing else. For methods that need rotate() or project().
+// and computes nothing: compute() shows what full attention made. For methods that need rotate(),
+// project(), or a handler of layers.
 Model& golden_model();
 
 // Returns: the cache that a method fills from the golden prompt's first tokens, with a model.

@@ -89,6 +89,29 @@ TEST_P(Laboratory, MakesKeysAndValuesOfALayersInput) {
   }
 }
 
+TEST_P(Laboratory, DropsNothingWhileItComputesAPromptIfLayersLeaveAll) {
+  const auto method = make_method("pyramid-infer:decay=1", model_->shape());
+  const Sequence sequence(*model_, *method, std::span(tokens_).first(140));
+  const std::vector<float>& full = model_->prompt(std::span(tokens_).first(140))->logits;
+  EXPECT_LT(relative_difference(full, sequence.logits()), 1e-5);
+}
+
+TEST_P(Laboratory, ContinuesRowsInFewBitsNearFullAttention) {
+  const auto full = make_method("full", model_->shape());
+  Sequence exact(*model_, *full, std::span(tokens_).first(100));
+  for (size_t i = 100; i < tokens_.size(); ++i) exact.add(tokens_[i]);
+  for (const char* name :
+       {"kivi:bits=8:residual=32", "kvquant:bits=8", "gear:bits=8:group=32", "mikv:bits=8",
+        "zipcache:bits=8:low_bits=8:gap=20", "kvarn:key_bits=8:value_bits=8:tile=16",
+        "rotatekv:bits=8", "oscar:bits=8:key_clip=1:value_clip=1:recent=16:sinks=4",
+        "xquant:bits=8:group=16", "xkv:key_rank=1:value_rank=1"}) {
+    const auto method = make_method(name, model_->shape());
+    Sequence sequence(*model_, *method, std::span(tokens_).first(100));
+    for (size_t i = 100; i < tokens_.size(); ++i) sequence.add(tokens_[i]);
+    EXPECT_LT(relative_difference(exact.logits(), sequence.logits()), 0.1) << name;
+  }
+}
+
 std::vector<TinyModel> chosen_models() {
   std::vector<TinyModel> chosen;
   for (const auto& models : {tiny_models(), tiny_family_models()}) {

@@ -1,5 +1,8 @@
 #include <gtest/gtest.h>
 
+#include <string>
+
+#include "tests/eval/lab/golden.h"
 #include "tests/eval/lab/golden_rows.h"
 
 namespace tessera::lab {
@@ -14,9 +17,21 @@ TEST_P(Quantisation, MakesTheRowsAndBytesOfItsPaper) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Of, Quantisation,
-                         testing::Values("kivi", "gear", "kvarn", "oscar", "rotatekv", "xquant",
-                                         "minicache", "xkv"),
+                         testing::Values("kivi", "kvquant", "gear", "mikv", "zipcache", "kvarn",
+                                         "oscar", "rotatekv", "xquant", "minicache", "xkv"),
                          [](const auto& of) { return std::string(of.param); });
+
+TEST(PyramidInfer, KeepsTheTokensOfEachLayerThatItsPaperKeeps) {
+  for (const auto& [numbers, kept] : golden("pyramidinfer").items()) {
+    SCOPED_TRACE(numbers);
+    const auto method = make_method("pyramid-infer:" + numbers, golden_prompt().shape);
+    constexpr int32_t kPromptTokens = 64;
+    Cache cache = compute_from_golden_model(*method, kPromptTokens);
+    EXPECT_EQ(nlohmann::json(kept_positions(cache)), kept["prompt"]);
+    read_golden_tokens(*method, cache);
+    EXPECT_EQ(nlohmann::json(kept_positions(cache)), kept["later"]);
+  }
+}
 
 }  // namespace
 }  // namespace tessera::lab
