@@ -111,10 +111,11 @@ std::vector<RankTrait> traits_of(const EngineOptions& options, const Transformer
 // (docs/measurements/2026-11-27-ladder.md). Both have the same bytes.
 std::vector<KvFormat> default_ladder(const EngineOptions& options, const ModelConfig& model,
                                      const Backend& backend) {
+  const std::vector<int32_t> windows = windows_of(model);
+  const bool has_whole_layer = windows.empty() || std::ranges::min(windows) == 0;
   const bool serves = options.prefix_cache && !options.kv_section_step &&
                       !options.kv.policy.is_lossy() && options.kv.policy.high == kKvK8V4 &&
-                      model.sliding_window == 0 &&
-                      check_served(backend, kKvK4V2R, model.head_dim).ok();
+                      has_whole_layer && check_served(backend, kKvK4V2R, model.head_dim).ok();
   return serves ? std::vector<KvFormat>{kKvK4V2R} : std::vector<KvFormat>{};
 }
 
@@ -141,7 +142,7 @@ KvCacheOptions kv_cache_options(const EngineOptions& options, const ModelConfig&
           .kv_heads = model.kv_heads,
           .head_dim = model.head_dim,
           .query_heads = model.heads,
-          .sliding_window = model.sliding_window,
+          .windows = windows_of(model),
           .head_profiles = profiles_of(options, model),
           .slots = options.max_sequences,
           .context = options.context,

@@ -67,7 +67,7 @@ Candidate PrefixAdmission::candidate_of(size_t i, Sequences sequences) const {
     candidate.pages =
         kv_.planning().own_pages(running->slot, forked) + candidate.kv.full_pages(forked);
     candidate.tightening = kv_.planning().tightening(running->slot);
-  } else if (follows) {
+  } else if (follows && first_sample(i).forkable()) {
     candidate.head_start = candidates_[i - 1].head_start;
   } else if (prefixes_.enabled() && waiting != nullptr && sequence.uses_prefix_cache()) {
     KvMatch& match = waiting->match;
@@ -82,6 +82,15 @@ Candidate PrefixAdmission::candidate_of(size_t i, Sequences sequences) const {
     }
   }
   return candidate;
+}
+
+// Requires: the candidates before `i` are described, and `i` follows one of its request.
+const Candidate& PrefixAdmission::first_sample(size_t i) const {
+  const int64_t request = candidates_[i - 1].request;
+  while (i > 1 && candidates_[i - 2].request == request) {
+    --i;
+  }
+  return candidates_[i - 1];
 }
 
 void PrefixAdmission::set_match(Sequence& sequence, const KvMatch& match,

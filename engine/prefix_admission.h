@@ -48,6 +48,7 @@ class PrefixAdmission {
 
  private:
   Candidate candidate_of(size_t i, Sequences sequences) const;
+  const Candidate& first_sample(size_t i) const;
   KvDemand demand_of(const Sequence& sequence) const;
   void set_match(Sequence& sequence, const KvMatch& match, Candidate& candidate) const;
   void find_prefix_in_progress(size_t i, Sequences sequences);

@@ -230,23 +230,20 @@ class Planner {
   // If the first sample loses its slot in this step, admit_waiting() skips `i`, which is behind it.
   bool waits_for_sibling(size_t i) const {
     const Candidate& first = candidates_[first_sample(i)];
-    return follows_sibling(i) && !(first.running && first.stored >= first.shareable);
+    return follows_sibling(i) && !(first.running && first.stored >= first.shareable) &&
+           first.forkable();
   }
 
   // Returns: true if `i` is a waiting sample that follows another one, so it is admitted as a fork.
-  bool forks(size_t i) const { return !candidates_[i].running && follows_sibling(i); }
+  bool forks(size_t i) const {
+    return !candidates_[i].running && follows_sibling(i) && candidates_[first_sample(i)].forkable();
+  }
 
   // ---- tokens and pages
 
   int32_t stored(size_t i) const { return forks(i) ? fork_tokens(i) : candidates_[i].stored; }
 
-  // Shared tokens that a fork of the first sample gets. Tokens of its open group are available only
-  // until the group closes, because then the residual buffer no longer has them.
-  int32_t fork_tokens(size_t i) const {
-    const int32_t shareable = candidates_[i].shareable;
-    const bool open = candidates_[first_sample(i)].stored / kKvGroup == shareable / kKvGroup;
-    return open ? shareable : shareable / kKvGroup * kKvGroup;
-  }
+  int32_t fork_tokens(size_t i) const { return candidates_[first_sample(i)].fork_tokens(); }
 
   // Pending tokens of `i` up to the next limit: the end of the shared tokens, the end of the tokens
   // that are computed in chunks, the end of a section, or the last token. If a replay is due, its
@@ -254,7 +251,7 @@ class Planner {
   int32_t next_chunk(size_t i) const {
     const Candidate& candidate = candidates_[i];
     const int32_t before = stored(i);
-    const int32_t limit = candidate.kv.sections.run_limit(before);
+    const int32_t limit = candidate.kv.run_limit(before);
     if (candidate.kv.sections.replay_due(before)) {
       return limit;
     }
@@ -296,7 +293,8 @@ class Planner {
     const Candidate& candidate = candidates_[i];
     const int64_t shared = follows_sibling(i) ? candidate.kv.full_pages(candidate.shareable) : 0;
     // A sequence admitted in this step may have locked the pages that `i` returns to the cache.
-    return candidate.pages - shared + (admitted_matches_ ? 0 : candidate.unlocked);
+    const int64_t own = std::max<int64_t>(0, candidate.pages - shared);
+    return own + (admitted_matches_ ? 0 : candidate.unlocked);
   }
 
   // Pages that must stay free for `i` after this step if it has a slot: for its known tokens and

@@ -57,6 +57,19 @@ struct Candidate {
   KvTightening tightening = {};  // of a running sequence
 
   int32_t pending() const { return tokens - stored; }  // known tokens that are not stored
+  // Shared tokens that a fork of this sample gets, the first one of its request. Tokens of its open
+  // group are available only until the group closes, because then the residual buffer no longer has
+  // them.
+  int32_t fork_tokens() const {
+    return stored / kKvGroup == shareable / kKvGroup ? shareable : shareable / kKvGroup * kKvGroup;
+  }
+  // Returns: false if queries of this running sample, the first one of its request, have passed
+  // pages that a fork reads. Another sample then computes its prompt, or finds it in the prefix
+  // cache.
+  bool forkable() const {
+    return kv.windows.rows == 0 || kv.windows.passed(stored, kv.page_tokens) <=
+                                       kv.windows.passed(fork_tokens(), kv.page_tokens);
+  }
   // True if its next run is the last pending token, from which the next one is chosen.
   bool decodes() const { return pending() == 1 && !kv.sections.replay_due(stored); }
 };
@@ -119,6 +132,8 @@ struct SchedulerLimits {
 // that end at the last shared token. The other samples wait for it, and no sequence overtakes them.
 // Then they are admitted as forks of the first sample: its full pages get more owners. If its open
 // group has closed since, the fork cannot take the tokens of that group and computes them itself.
+// If its queries have passed pages of layers with windows that a fork reads, the others store all
+// shared tokens again.
 // Consequences: the running samples of a request stand before its waiting ones. The first sample
 // counts for the shared pages, and each other sample for its own pages alone. If the first sample
 // ends before the others are admitted, the next sample stores the shared tokens again.

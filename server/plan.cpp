@@ -100,8 +100,7 @@ StartSizes whole(const Planned& planned, int32_t sequences, int32_t context) {
 
 // Returns: the whole contexts that fit into the pages at one time.
 int64_t whole_contexts(const KvArenaShape& kv) {
-  const int64_t pages = kv.slot_rows() * (kv.row_pages() + (kv.token_scores ? 2 : 0));
-  return std::min<int64_t>(kv.slots, kv.pages / pages);
+  return std::min<int64_t>(kv.slots, kv.pages / context_pages(kv));
 }
 
 // Returns: the most sequences whose whole contexts fit into `bytes`; 0: none.
@@ -134,8 +133,7 @@ std::string print_row(const Planned& planned, const KvPreset& preset, int64_t by
     return fmt::format("{:<20} none: one takes {} in all\n", preset.name, in_mib(memory->total()));
   }
   const KvArenaShape& kv = memory->start.kv;
-  const int64_t context_bytes =
-      kv.slot_rows() * kv.row_pages() * kv.cost_of_page() + kv.slot_bytes();
+  const int64_t context_bytes = context_pages(kv) * kv.cost_of_page() + kv.slot_bytes();
   return fmt::format("{:<20} {:>6} {:>14} {:>14} {:>14}{}\n", preset.name, whole_contexts(kv),
                      in_mib(context_bytes), in_mib(kv.total_bytes()), in_mib(memory->total()),
                      preset.policy.is_lossy() ? "  *" : "");
@@ -155,12 +153,19 @@ std::string print_costs(const Planned& planned, const KvPreset& preset, const St
   larger.step_tokens += kCostUnit;
   const KvArenaShape& kv = memory.start.kv;
   const int64_t own = workspace(sizes);
+  const int64_t of_tokens = kv.whole_rows() * kv.row_pages();
+  const int64_t of_windows = context_pages(kv) - of_tokens;
+  const std::string windows =
+      kv.windowed_rows() == 0
+          ? ""
+          : fmt::format(" Layers with a window have at most {} bytes of pages of a sequence.",
+                        of_windows * kv.cost_of_page());
   return fmt::format(
       "  Of the KV cache, each sequence has {} bytes of buffers and tables, and each token {} "
-      "bytes of pages.\n"
+      "bytes of pages.{}\n"
       "  Of the workspace, each token of --context has {} bytes, and each of --max-step-tokens "
       "{}.\n",
-      kv.slot_bytes(), kv.slot_rows() * kv.row_pages() * kv.cost_of_page() / kv.context,
+      kv.slot_bytes(), of_tokens * kv.cost_of_page() / kv.context, windows,
       (workspace(longer) - own) / kCostUnit, (workspace(larger) - own) / kCostUnit);
 }
 

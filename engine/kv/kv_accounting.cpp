@@ -68,10 +68,15 @@ int64_t KvAccounting::cached_low_pages(int32_t slot) const {
   return prefixes_ == nullptr ? 0 : prefixes_->cached_low_pages(slot);
 }
 
+int64_t KvAccounting::cached_windowed_pages(int32_t slot) const {
+  return prefixes_ == nullptr ? 0 : prefixes_->cached_windowed_pages(slot);
+}
+
 int64_t KvAccounting::pages_alone(int32_t slot) const {
   const SlotState& of = slots_.all()[static_cast<size_t>(slot)];
   const int64_t shared = std::max(slots_.families().shared(slot), cached_high_pages(slot));
-  return of.high_pages - shared + of.low_pages - cached_low_pages(slot);
+  return of.high_pages - shared - cached_windowed_pages(slot) + of.low_pages -
+         cached_low_pages(slot);
 }
 
 // Counts pages by format. A page that several slots share is counted once, with the last slot of

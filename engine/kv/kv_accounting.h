@@ -62,6 +62,7 @@ class KvAccounting {
  private:
   int64_t cached_high_pages(int32_t slot) const;
   int64_t cached_low_pages(int32_t slot) const;
+  int64_t cached_windowed_pages(int32_t slot) const;
   int64_t pages_alone(int32_t slot) const;
 
   const KvArena& arena_;

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "engine/kv/kv_sections.h"
+#include "engine/kv/kv_windows.h"
 #include "kernels/kv/kv_page.h"
 
 namespace tessera {
@@ -30,7 +31,7 @@ struct KvBudget {
 
 // Upper bound of the pages that further tokens of one sequence take, for planning.
 struct KvDemand {
-  int32_t heads = 0;
+  int32_t heads = 0;        // page-table rows of layers without a window
   int32_t page_tokens = 0;  // tokens of one page of its high tier, where closed groups go
   // True if a policy has compressed the sequence. Its rows then hold different numbers of tokens,
   // and planning has only an upper bound of the pages for their next groups.
@@ -46,14 +47,17 @@ struct KvDemand {
   bool handed_over = false;
   int32_t prompt_tokens = 0;
   KvSections sections = {};  // of a policy that replays
+  KvWindows windows = {};    // the rows of layers with a window
 
   // Pages of the high tier for the closed groups of `tokens` tokens. Valid as long as no policy has
   // compressed them, except in sections.
   constexpr int64_t pages_for(int64_t tokens) const {
-    return section_pages(tokens) + heads * div_ceil(high_tokens(tokens), page_tokens);
+    return section_pages(tokens) + heads * div_ceil(high_tokens(tokens), page_tokens) +
+           windows.pages_for(tokens, page_tokens);
   }
 
-  // The full ones of these pages. Sequences with a common beginning may share them.
+  // The full ones of these pages, without those of layers with a window. Sequences with a common
+  // beginning may share them.
   constexpr int64_t full_pages(int64_t tokens) const {
     return section_pages(tokens) + heads * (high_tokens(tokens) / page_tokens);
   }
@@ -83,14 +87,16 @@ struct KvDemand {
         div_ceil(before + closing * kKvGroup, page_tokens) - div_ceil(before, page_tokens);
     const bool compaction = compresses && count > 0 && stored + count >= prompt_tokens &&
                             (closing > 0 || stored < prompt_tokens || handed_over);
-    return heads * (row + (compaction ? 1 : 0));
+    return heads * (row + (compaction ? 1 : 0)) + windows.growth(position, count, page_tokens);
   }
 
   // Upper bound of the pages that are taken beyond those of `stored` tokens at any time, until
   // `tokens` tokens are stored.
   constexpr int64_t growth_to(int32_t stored, int32_t tokens) const {
     if (sections.tokens == 0) {
-      return growth(stored, tokens - stored);
+      const int32_t count = tokens - stored;
+      return growth(stored, count) - windows.growth(stored, count, page_tokens) +
+             windows.growth_to(stored, tokens, page_tokens);
     }
     const auto pages_behind = [&](int32_t behind) {
       return heads * div_ceil(int64_t{behind / kKvGroup * kKvGroup}, page_tokens);
@@ -104,6 +110,12 @@ struct KvDemand {
       compressed += at.pages;
     }
     return std::max(peak, compressed + pages_behind(tokens - at.compressed)) - now;
+  }
+
+  // Returns: tokens that a step may compute at most.
+  constexpr int32_t run_limit(int32_t stored) const {
+    const int32_t limit = sections.run_limit(stored);
+    return windows.rows == 0 ? limit : std::min(limit, windows.run());
   }
 
   // Returns: the largest number of tokens, at most `count`, whose growth is at most `pages`.

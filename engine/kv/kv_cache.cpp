@@ -114,6 +114,7 @@ KvCache::KvCache(const KvCacheOptions& options, Memory memory, const Backend& ba
       compressor_(*arena_, slots_, backend, stream, scratch_.bytes()),
       growth_(shape().slots) {
   released_.reserve(slots_.all().size());
+  passed_.reserve(slots_.all().size());
   compressed_.reserve(slots_.all().size());
 }
 
@@ -277,6 +278,7 @@ void KvCache::fork(std::span<const KvCopy> copies) {
     target.sections = source.sections;
     target.low_pages = source.low_pages;
     target.tokens = copy.tokens;
+    target.passed = KvWindows::of(shape()).position(copy.tokens);
     target.high_pages = demand.pages_for(copy.tokens);
     slots_.families().fork(from, to, demand.full_pages(copy.tokens));
     growth += target.high_pages - demand.full_pages(copy.tokens);
@@ -285,7 +287,9 @@ void KvCache::fork(std::span<const KvCopy> copies) {
                       .to = to,
                       .tiers = source.tiers,
                       .high = copy.tokens / kKvGroup * kKvGroup - source.low_tokens,
-                      .closed = source.sections.compressed > 0 ? closed : 0});
+                      .closed = source.sections.compressed > 0 ? closed : 0,
+                      .tokens = copy.tokens,
+                      .passed = target.passed});
   }
   prefixes_.make_room(growth);
   accounting_.take(growth);
@@ -295,6 +299,11 @@ void KvCache::fork(std::span<const KvCopy> copies) {
 
 void KvCache::compress(std::span<const KvSlot* const> slots) {
   settle_growth();
+  compress_due(slots);
+  pass_windows(slots);
+}
+
+void KvCache::compress_due(std::span<const KvSlot* const> slots) {
   const std::span<const KvCompression> planned = compressor_.plan(slots);
   if (planned.empty()) {
     return;
@@ -304,6 +313,36 @@ void KvCache::compress(std::span<const KvSlot* const> slots) {
                                   [](const KvCompression& one) { return !one.policy.replays(); });
   prefixes_.make_room(shape().slot_rows() * rows);
   run_compressions(planned);
+}
+
+// A replay reads what its section's end reads, until it is forgotten.
+void KvCache::pass_windows(std::span<const KvSlot* const> slots) {
+  const KvWindows windows = KvWindows::of(shape());
+  if (windows.rows == 0) {
+    return;
+  }
+  passed_.clear();
+  for (const KvSlot* const handle : slots) {
+    SlotState& slot = slots_.at(*handle);
+    const int32_t capacity = shape().layout(slot.tiers.high).capacity;
+    const int32_t to = windows.position(slot.tokens - slot.replayed());
+    const int64_t pages = windows.rows * (passed_pages(windows.window, to, capacity) -
+                                          passed_pages(windows.window, slot.passed, capacity));
+    if (pages > 0) {
+      passed_.push_back({handle->index(), slot.tiers.high, slot.passed, to});
+      const int64_t cached =
+          prefix_cache_ == nullptr ? 0 : prefix_cache_->pass(handle->index(), to);
+      slot.high_pages -= pages;
+      accounting_.give_back(pages - cached);
+    }
+    slot.passed = to;
+  }
+  if (!passed_.empty()) {
+    backend_.kv_resize(
+        {.pool = arena_->pool(), .released = {}, .grown = {}, .taken = {}, .passed = passed_},
+        stream_);
+    accounting_.count_formats();
+  }
 }
 
 // The pages must have one owner while they are compressed, so the tree gives the block away first.
@@ -353,7 +392,8 @@ std::optional<SwappedKv> KvCache::swap_out(const KvSlot& slot) const {
   }
   SwappedKv swapped(from, accounting_.usage(slot), *std::move(part));
   backend_.kv_swap_out(
-      {arena_->pool(), {slot.index(), from.tiers, from.tokens}, swapped.part_.bytes()}, stream_);
+      {arena_->pool(), {slot.index(), from.tiers, from.tokens, from.passed}, swapped.part_.bytes()},
+      stream_);
   return swapped;
 }
 
@@ -363,8 +403,10 @@ KvSlot KvCache::swap_in(const SwappedKv& swapped) {
   accounting_.take(swapped.pages());
   accounting_.give_back(swapped.pages() - state.pages());  // this rank may need fewer
   KvSlot slot(*this, slots_.open(state));
-  backend_.kv_swap_in(
-      {arena_->pool(), {slot.index(), state.tiers, state.tokens}, swapped.part_.bytes()}, stream_);
+  backend_.kv_swap_in({arena_->pool(),
+                       {slot.index(), state.tiers, state.tokens, state.passed},
+                       swapped.part_.bytes()},
+                      stream_);
   accounting_.synchronize({});
   accounting_.count_formats();
   return slot;

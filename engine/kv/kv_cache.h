@@ -85,7 +85,8 @@ class KvCache {
   // stored, and no policy has scored the others.
   void truncate(const KvSlot& slot, int32_t tokens);
 
-  // Demotes and drops tokens of the slots that are due by their policies (KvCompressor::plan). The
+  // Gives back the pages of layers with windows that the slots' queries have passed (KvWindows).
+  // Also demotes and drops tokens of slots that are due by their policies (KvCompressor::plan). The
   // tokens of a replay are forgotten, so the slot's position is the end of its section again.
   // Called once in each step, after the reserved tokens are stored and scored. reserve() assumes
   // the most pages that compressed rows may take; this call replaces them by the pages that
@@ -177,6 +178,8 @@ class KvCache {
   KvCache(const KvCacheOptions& options, Memory memory, const Backend& backend, Stream stream);
   void close(std::span<const int32_t> slots);
   void settle_growth();
+  void compress_due(std::span<const KvSlot* const> slots);
+  void pass_windows(std::span<const KvSlot* const> slots);
   void run_compressions(std::span<const KvCompression> planned);
 
   const KvPolicy default_policy_;
@@ -197,6 +200,7 @@ class KvCache {
   std::vector<KvFork> forks_;  // reused arguments of a call, like the next two; [slots]
   std::vector<int32_t> released_;
   std::vector<int32_t> compressed_;
+  std::vector<KvPassed> passed_;
 };
 
 }  // namespace tessera

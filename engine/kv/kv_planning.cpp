@@ -26,10 +26,11 @@ int32_t KvPlanning::page_tokens(const KvPolicy& policy) const {
 }
 
 KvDemand KvPlanning::demand(const KvPolicy& policy, int32_t prompt_tokens) const {
-  KvDemand demand{.heads = static_cast<int32_t>(shape_.slot_rows()),
+  KvDemand demand{.heads = static_cast<int32_t>(shape_.whole_rows()),
                   .page_tokens = page_tokens(policy),
                   .compresses = policy.has_low_tier(),
-                  .prompt_tokens = prompt_tokens};
+                  .prompt_tokens = prompt_tokens,
+                  .windows = KvWindows::of(shape_)};
   if (policy.replays()) {
     const int32_t last = shape_.context - policy.section;  // a replay needs positions behind it
     demand.sections = {.tokens = policy.section,
@@ -70,7 +71,8 @@ int64_t KvPlanning::own_pages(const KvSlot& slot, int32_t forked) const {
     return own;
   }
   const int64_t low = forked > 0 ? 0 : prefixes_->cached_low_pages(slot.index());
-  return own - prefixes_->cached_high_pages(slot.index(), forked) - low;
+  return own - prefixes_->cached_high_pages(slot.index(), forked) -
+         prefixes_->cached_windowed_pages(slot.index()) - low;
 }
 
 KvTightening KvPlanning::tightening(const KvSlot& slot) const {
@@ -104,7 +106,14 @@ KvTightening KvPlanning::tightening(const KvSlot& slot) const {
 }
 
 int64_t KvPlanning::token_capacity() const {
-  return accounting_.pages_total() / shape_.slot_rows() * page_tokens(default_policy_);
+  const int32_t tokens = page_tokens(default_policy_);
+  const KvWindows windows = KvWindows::of(shape_);
+  if (shape_.whole_rows() == 0) {  // sequences of whole contexts, as many as fit
+    const int64_t of_context = context_pages(shape_);
+    return accounting_.pages_total() / of_context * shape_.context;
+  }
+  return (accounting_.pages_total() - windows.pages_for(shape_.context, tokens)) /
+         shape_.whole_rows() * tokens;
 }
 
 }  // namespace tessera

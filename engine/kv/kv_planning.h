@@ -29,7 +29,8 @@ class KvPlanning {
   int64_t own_pages(const KvSlot& slot, int32_t forked) const;
   // Returns: the pages that tightening the slot frees. Pages of the prefix cache are not counted.
   KvTightening tightening(const KvSlot& slot) const;
-  // Tokens in the default preset's high tier that fit into all pages.
+  // Tokens of one sequence in the default preset's high tier that fit into all pages. If all layers
+  // have windows, those of sequences of the longest context.
   int64_t token_capacity() const;
 
  private:

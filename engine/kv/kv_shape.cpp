@@ -5,10 +5,12 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "engine/kv/kv_windows.h"
 #include "engine/kv/prefix_cache.h"
 #include "kernels/backend.h"
 #include "kernels/check.h"
 #include "kernels/kv/kv_page_size.h"
+#include "models/config.h"
 #include "models/status_macros.h"
 
 namespace tessera {
@@ -27,6 +29,10 @@ std::vector<KvPolicy> policies_of(const KvCacheOptions& options) {
     policies.push_back(*options.section_step);
   }
   return policies;
+}
+
+int32_t window_of(const KvCacheOptions& options) {
+  return options.windows.empty() ? 0 : *std::ranges::max_element(options.windows);
 }
 
 // Prefix blocks exist in the formats in which sequences store, and in those of the ladder.
@@ -125,7 +131,8 @@ absl::StatusOr<KvArenaShape> shape_without_pages(const KvCacheOptions& options) 
                      .layers = options.layers,
                      .kv_heads = options.kv_heads,
                      .context = options.context,
-                     .coded_residuals = options.coded_residuals};
+                     .coded_residuals = options.coded_residuals,
+                     .windows = options.windows};
   std::vector<KvFormatUse> uses;
   bool all_replay = true;
   int32_t section = 0;  // the longest one
@@ -189,10 +196,7 @@ absl::StatusOr<KvArenaShape> shape_without_pages(const KvCacheOptions& options) 
 }
 
 absl::StatusOr<int32_t> count_pages(const KvCacheOptions& options, const KvArenaShape& shape) {
-  // Lossy policies need two more pages for each row: planning rounds up, because rows differ in
-  // length, and compression may take one.
-  const int64_t rows = shape.slot_rows();
-  const int64_t context_pages = rows * (shape.row_pages() + (shape.token_scores ? 2 : 0));
+  const int64_t context_pages = tessera::context_pages(shape);
   const int64_t fixed = shape.slots * shape.slot_bytes();
   const int64_t pages = options.bytes == 0
                             ? shape.slots * context_pages
@@ -256,10 +260,11 @@ absl::Status check_ladder(const KvCacheOptions& options) {
   if (!options.prefix_cache) {
     return absl::InvalidArgumentError("a KV ladder has no use without a prefix cache");
   }
-  if (options.sliding_window > 0) {
+  if (!options.windows.empty() && std::ranges::min(options.windows) > 0) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "a KV ladder does not go with a model of sliding-window attention (window ",
-        options.sliding_window, "); its keys and values can be kept in one format only"));
+        "a KV ladder demotes layers without a window only, and all layers of this model have "
+        "sliding-window attention (window ",
+        window_of(options), ")"));
   }
   for (const KvFormat format : options.ladder) {
     if (!is_supported(format) || (format.is_floats() && format != kKvFp8)) {
@@ -272,6 +277,32 @@ absl::Status check_ladder(const KvCacheOptions& options) {
 }
 
 }  // namespace
+
+std::vector<int32_t> windows_of(const ModelConfig& model) {
+  std::vector<int32_t> windows;
+  for (int32_t layer = 0; model.sliding_window > 0 && layer < model.layers; ++layer) {
+    windows.push_back(model.window_of(layer));
+  }
+  return windows;
+}
+
+int64_t context_pages(const KvArenaShape& shape) {
+  // Lossy policies need two more pages for each row: planning rounds up, because rows differ in
+  // length, and compression may take one.
+  const int64_t rows = shape.whole_rows() * (shape.row_pages() + (shape.token_scores ? 2 : 0));
+  const KvWindows windows = KvWindows::of(shape);
+  if (windows.rows == 0) {
+    return rows;
+  }
+  int64_t most = 0;
+  for (size_t tier = 0; tier < shape.formats.size(); ++tier) {
+    const int32_t capacity = shape.layout(tier).capacity;
+    // The prefix cache keeps a block whole until queries have passed all of it.
+    most = std::max(most, windows.most_pages(windows.run(), capacity) +
+                              div_ceil(shape.prefix_block_tokens, capacity));
+  }
+  return rows + windows.rows * std::min<int64_t>(shape.row_pages(), most);
+}
 
 absl::Status check_policy(const KvPolicy& policy, const KvModel& model) {
   if (const std::string error = policy_error(policy); !error.empty()) {
@@ -332,7 +363,7 @@ absl::Status check_policy(const KvPolicy& policy, const KvModel& model) {
 }
 
 KvModel model_of(const KvCacheOptions& options) {
-  return {options.head_dim, options.query_heads / options.kv_heads, options.sliding_window,
+  return {options.head_dim, options.query_heads / options.kv_heads, window_of(options),
           options.ranks == nullptr ? 1 : options.ranks->ranks(), !options.head_profiles.empty()};
 }
 

@@ -13,6 +13,10 @@
 namespace tessera {
 
 class PrefixEvents;
+struct ModelConfig;
+
+// Returns: KvCacheOptions::windows of a model.
+std::vector<int32_t> windows_of(const ModelConfig& model);
 
 struct KvCacheOptions {
   KvPreset preset = kKvPresetF16;
@@ -30,7 +34,8 @@ struct KvCacheOptions {
   int32_t kv_heads = 0;
   int32_t head_dim = 0;
   int32_t query_heads = 0;
-  int32_t sliding_window = 0;  // of the model, in tokens; 0: none
+  // [layers], positions that a query sees; 0: all. Empty: no layer has a window.
+  std::vector<int32_t> windows = {};
   // Profile of the whole model, [layers, KV heads on all ranks]; empty: it has none.
   std::vector<HeadProfile> head_profiles = {};
   int32_t slots = 0;      // maximum number of sequences that hold pages at one time
@@ -48,7 +53,7 @@ struct KvCacheOptions {
 struct KvModel {
   int32_t head_dim = 0;
   int32_t group = 0;           // query heads for each KV head
-  int32_t sliding_window = 0;  // in tokens; 0: none
+  int32_t sliding_window = 0;  // in tokens, of the layers that have one; 0: none
   int32_t ranks = 1;           // its KV heads are split over this number of ranks
   bool profiled = false;       // it has a profile of its KV heads
 };
@@ -68,6 +73,9 @@ absl::Status check_options(const KvCacheOptions& options);
 // Errors: InvalidArgument, with the numbers: formats that cannot be combined, too many formats,
 // memory that cannot hold one whole context, more pages than page ids.
 absl::StatusOr<KvArenaShape> shape_of(const KvCacheOptions& options);
+
+// Returns: the most pages that one sequence of a whole context takes.
+int64_t context_pages(const KvArenaShape& shape);
 
 // The same for a policy of one sequence, in a cache of that shape.
 // Errors: also InvalidArgument names the format, or the feature that this cache does not serve.

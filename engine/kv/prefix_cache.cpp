@@ -42,11 +42,13 @@ PrefixTree::Shape PrefixCache::tree_shape(const KvArenaShape& shape) {
     const int32_t row_pages = of.row_pages > 0
                                   ? of.row_pages
                                   : shape.prefix_block_tokens / shape.layout(of.tier).capacity;
-    tree.prefix_block_pages[level] = shape.slot_rows() * row_pages;
+    tree.prefix_block_pages[level] = shape.whole_rows() * row_pages;
+    tree.windows_pages[level] =
+        shape.windowed_rows() * shape.windowed_block_pages(of.tier, shape.prefix_block_tokens);
     if (of.row_pages == 0 && shape.has_short_blocks(of.tier)) {
       tree.short_block_tokens = shape.short_block_tokens;
       tree.short_block_pages[level] =
-          shape.slot_rows() * (shape.short_block_tokens / shape.layout(of.tier).capacity);
+          shape.whole_rows() * (shape.short_block_tokens / shape.layout(of.tier).capacity);
     }
   }
   return tree;
@@ -134,6 +136,7 @@ void PrefixCache::erase(Node leaf) {
 KvMatch PrefixCache::match(const KvPrompt& prompt, int32_t tokens, const KvMatch& known) const {
   const bool up_to_date = known.version == tree_.version() + 1;
   KvMatch match = up_to_date ? whole_blocks_of(known) : KvMatch{};
+  match.pages -= match.windows_pages;
   const int32_t blocks = tokens / prefix_block_tokens();
   const uint8_t own = level_of(prompt.format, prompt.section_pages);
   uint8_t accept = is_section(own) ? own : std::max(own, level_of(prompt.accept));
@@ -141,6 +144,9 @@ KvMatch PrefixCache::match(const KvPrompt& prompt, int32_t tokens, const KvMatch
     accept = std::max(accept, section_level_);
   }
   const auto& formats = arena_.shape().formats;
+  const int32_t windowed = windowed_blocks(own);
+  int32_t with_windows = std::min(match.blocks, windowed);  // at the end of the path
+  KvMatch usable = match;
   Node node = match.blocks > 0 ? match.node : tree_.find_root(prompt.salt, own);
   while (node != PrefixTree::kNone && match.blocks < blocks) {
     node = tree_.child(node, block(prompt.tokens, match.blocks),
@@ -166,7 +172,15 @@ KvMatch PrefixCache::match(const KvPrompt& prompt, int32_t tokens, const KvMatch
     match.grade = std::max(match.grade, tree_.grade(node));
     match.pages += tree_.prefix_block_pages(level);
     ++match.blocks;
+    with_windows = tree_.has_windows(node) ? with_windows + 1 : 0;
+    if (with_windows >= std::min(match.blocks, windowed)) {
+      usable = match;
+    }
   }
+  match = usable;
+  match.windowed_blocks = std::min(match.blocks, windowed);
+  match.windows_pages = match.windowed_blocks * tree_.windows_pages(own);
+  match.pages += match.windows_pages;
   match_short_blocks(prompt, tokens, match);
   match.version = tree_.version() + 1;
   return match;
@@ -175,7 +189,11 @@ KvMatch PrefixCache::match(const KvPrompt& prompt, int32_t tokens, const KvMatch
 int64_t PrefixCache::unlocked_pages(const KvMatch& match) const {
   int64_t pages = 0;
   for (Node node = match.node; node >= 0 && tree_.locks(node) == 0; node = tree_.parent(node)) {
-    pages += tree_.pages_of(node);
+    pages += tree_.whole_pages_of(node);
+  }
+  Node node = match.node;
+  for (int32_t i = 0; i < match.windowed_blocks; ++i, node = tree_.parent(node)) {
+    pages += tree_.windows_locked(node) ? 0 : tree_.windows_pages_of(node);
   }
   return pages;
 }
@@ -208,7 +226,10 @@ void PrefixCache::attach(int32_t slot, KvTiers tiers, int32_t section_pages, con
   for (auto block = blocks_.rbegin(); block != blocks_.rend(); ++block, node = tree_.parent(node)) {
     *block = block_of(node);
   }
-  const KvAttachment attachments[] = {{slot, tiers, blocks_}};
+  holder.passed = match.blocks * prefix_block_tokens();
+  holder.windows_from = match.blocks - match.windowed_blocks;
+  lock_windows(match.node, match.windowed_blocks);
+  const KvAttachment attachments[] = {{slot, tiers, blocks_, holder.passed}};
   backend_.kv_attach({arena_.pool(), attachments}, stream_);
 }
 
@@ -228,8 +249,14 @@ int64_t PrefixCache::insert(int32_t slot, const KvPrompt& prompt, const Insertio
       holder.stopped = true;
       break;
     }
-    share(slot, node, insertion.stored);
+    const bool windows = has_windows_for(holder, holder.blocks);
+    share(slot, node, insertion.stored, windows);
     holder.node = node;
+    if (windows) {
+      tree_.add_windows(node);
+    } else {
+      holder.windows_from = holder.blocks + 1;
+    }
   }
   if (!shares_.empty()) {
     backend_.kv_share({arena_.pool(), shares_}, stream_);
@@ -243,14 +270,20 @@ PrefixTree::Node PrefixCache::claim(const Holder& holder, std::string_view salt,
       holder.node == PrefixTree::kNone ? tree_.root(salt, holder.own_level) : holder.node;
   const Node node = tree_.child(parent, block.tokens, block.hash);
   if (node == PrefixTree::kNone) {
-    return add(parent, block, holder.grade);
+    if (tree_.full() && block.replace_coarser) {  // blocks without pages take nodes too
+      freed += evict(1);
+    }
+    return tree_.full() ? PrefixTree::kNone : add(parent, block, holder.grade);
   }
-  if (!is_replaceable(node, block, holder.grade)) {
+  // Earlier matches may count on the windows of the block.
+  const bool keeps_windows = !tree_.has_windows(node) || has_windows_for(holder, holder.blocks);
+  if (!is_replaceable(node, block, holder.grade) || !keeps_windows) {
     return PrefixTree::kNone;
   }
   const int32_t handles[] = {node};
   backend_.kv_evict({arena_.pool(), handles}, stream_);
   freed += tree_.pages_of(node);
+  tree_.drop_windows(node, false);
   if (tree_.level(node) != block.level || tree_.grade(node) != holder.grade) {
     tree_.relabel(node, block.level, holder.grade);
   }
@@ -266,12 +299,18 @@ bool PrefixCache::is_replaceable(Node node, const NewBlock& block, uint8_t grade
 }
 
 // Queues the slot's next block for kv_share.
-void PrefixCache::share(int32_t slot, Node node, int32_t stored) {
+void PrefixCache::share(int32_t slot, Node node, int32_t stored, bool windows) {
   const Holder& holder = at(slot);
   const int32_t place = holder.blocks - holder.low_blocks;  // block index in the row's high tier
   const int32_t closed = holder.section_blocks > 0 ? stored / kKvGroup * kKvGroup : 0;
-  shares_.push_back({slot, tier_of(holder.own_level), place * prefix_block_tokens(), node,
-                     is_section(holder.own_level), closed});
+  shares_.push_back({.slot = slot,
+                     .tier = tier_of(holder.own_level),
+                     .first = place * prefix_block_tokens(),
+                     .handle = node,
+                     .section = is_section(holder.own_level),
+                     .closed = closed,
+                     .low = holder.low_blocks * prefix_block_tokens(),
+                     .windows = windows});
   ++counting_.inserted_blocks;
 }
 
@@ -286,8 +325,10 @@ void PrefixCache::fork(int32_t source, int32_t target, int32_t tokens) {
                 "a fork before the end of the low tier or of the sections");
   const int32_t rest = tokens - to.blocks * prefix_block_tokens();
   const KvArenaShape& shape = arena_.shape();
+  to.passed = tokens / prefix_block_tokens() * prefix_block_tokens();
+  to.windows_from = to.blocks;  // the slot gets copies
   to.part_pages = std::min<int64_t>(
-      shape.slot_rows() * (rest / shape.layout(tier_of(to.own_level)).capacity),
+      shape.whole_rows() * (rest / shape.layout(tier_of(to.own_level)).capacity),
       to.blocks < from.blocks ? tree_.prefix_block_pages(to.own_level) : from.part_pages);
   for (int32_t depth = from.depth(); depth > to.depth(); --depth) {
     to.node = tree_.parent(to.node);
@@ -304,19 +345,24 @@ void PrefixCache::fork(int32_t source, int32_t target, int32_t tokens) {
 }
 
 void PrefixCache::release(int32_t slot) {
-  if (at(slot).node != PrefixTree::kNone) {
-    tree_.unlock(at(slot).node);
+  const Holder& holder = at(slot);
+  if (holder.node != PrefixTree::kNone) {
+    const Node last = node_of(holder, holder.blocks - 1);
+    tree_.unlock(holder.node);
+    // Behind the path: a leaf then goes with its windows, not after them.
+    unlock_windows(last, holder.blocks - holder.windows_from);
   }
   at(slot) = {};
 }
 
-int32_t PrefixCache::hand_over(int32_t slot) {
+PrefixCache::HandedOver PrefixCache::hand_over(int32_t slot) {
   Holder& holder = at(slot);
-  int32_t count = 0;
+  HandedOver result;
   while (holder.blocks > 0 && holder.part_pages == 0 &&
          tree_.level(holder.node) == holder.own_level && tree_.locks(holder.node) == 1 &&
          tree_.children(holder.node) == 0) {
     const Node node = holder.node;
+    result.pages_freed += take_windows(holder, node);
     const Node parent = tree_.retreat(node);
     const int32_t handles[] = {node};
     backend_.kv_evict({arena_.pool(), handles}, stream_);
@@ -324,10 +370,10 @@ int32_t PrefixCache::hand_over(int32_t slot) {
     --holder.blocks;
     holder.node = holder.blocks > 0 ? parent : PrefixTree::kNone;
     holder.stopped = true;
-    ++count;
+    ++result.blocks;
   }
-  counting_.handed_over_blocks += count;
-  return count;
+  counting_.handed_over_blocks += result.blocks;
+  return result;
 }
 
 int64_t PrefixCache::cached_high_pages(int32_t slot, int32_t from_token) const {
@@ -356,7 +402,8 @@ int64_t PrefixCache::pages_unlocked_by_release(int32_t slot) {
     if (releases < tree_.locks(node)) {
       break;
     }
-    pages += tree_.pages_of(node);
+    pages += tree_.whole_pages_of(node);
+    pages += tree_.windows_locked(node) ? tree_.windows_pages_of(node) : 0;
     passed_on = releases;
   }
   return pages;
@@ -367,67 +414,6 @@ void PrefixCache::forget_releases() {
     releases_[static_cast<size_t>(node)] = 0;
   }
   released_.clear();
-}
-
-// ---- demote and evict
-
-int64_t PrefixCache::make_room(int64_t pages) {
-  int64_t freed = 0;
-  for (int64_t before = -1; freed < pages && freed != before;) {
-    before = freed;
-    uint8_t level = 0;
-    while (level < levels_.size() &&
-           (next_level_[level] == kNoLevel || tree_.lru_of_level(level) == PrefixTree::kNone)) {
-      ++level;
-    }
-    freed += level < levels_.size() ? demote(level, pages - freed) : evict(pages - freed);
-  }
-  return freed;
-}
-
-int64_t PrefixCache::demote(uint8_t level, int64_t pages) {
-  const uint8_t next = next_level_[level];
-  blocks_.clear();
-  int64_t gained = 0;
-  for (; gained < pages && blocks_.size() < kBatch;
-       gained += tree_.prefix_block_pages(level) - tree_.prefix_block_pages(next)) {
-    const Node node = tree_.lru_of_level(level);
-    if (node == PrefixTree::kNone) {
-      break;
-    }
-    blocks_.push_back({node, tier_of(level)});
-    tree_.relabel(node, next, std::max(next, tree_.grade(node)));
-  }
-  backend_.kv_demote({arena_.pool(), blocks_, tier_of(next), scratch_}, stream_);
-  counting_.demoted_blocks += std::ssize(blocks_);
-  return gained;
-}
-
-int64_t PrefixCache::evict(int64_t pages) {
-  handles_.clear();
-  int64_t gained = 0;
-  while (gained < pages && handles_.size() < kBatch) {
-    const Node node = tree_.lru_leaf();
-    if (node == PrefixTree::kNone) {
-      break;
-    }
-    gained += tree_.pages_of(node);
-    handles_.push_back(node);
-    erase(node);
-  }
-  backend_.kv_evict({arena_.pool(), handles_}, stream_);
-  counting_.evicted_blocks += std::ssize(handles_);
-  return gained;
-}
-
-int64_t PrefixCache::flush() {
-  seen_.forget();
-  unpin(Time::max());
-  int64_t freed = 0;
-  while (tree_.lru_leaf() != PrefixTree::kNone) {
-    freed += evict(tree_.unlocked_pages());
-  }
-  return freed;
 }
 
 // ---- statistics

@@ -43,12 +43,14 @@ struct KvMatch {
   int32_t blocks = 0;                         // whole ones
   int32_t low_blocks = 0;  // blocks in the format `low`, which is not the sequence's own format
   KvFormat low;
-  int32_t section_blocks = 0;  // compressed sections among whole blocks of the sequence's format
-  uint8_t grade = 0;           // the coarsest grade of all blocks
-  int64_t pages = 0;           // of all blocks
-  int32_t short_blocks = 0;    // behind the whole ones
-  int64_t short_pages = 0;     // of these; the sequence takes as many for its copies
-  uint64_t version = 0;        // PrefixTree::version() + 1; 0: no lookup was made
+  int32_t section_blocks = 0;   // compressed sections among whole blocks of the sequence's format
+  uint8_t grade = 0;            // the coarsest grade of all blocks
+  int64_t pages = 0;            // of all blocks, without windows that are not read
+  int32_t windowed_blocks = 0;  // last whole ones, whose windows are read
+  int64_t windows_pages = 0;    // of these
+  int32_t short_blocks = 0;     // behind the whole ones
+  int64_t short_pages = 0;      // of these; the sequence takes as many for its copies
+  uint64_t version = 0;         // PrefixTree::version() + 1; 0: no lookup was made
 };
 
 struct PrefixCacheStats {
@@ -72,7 +74,9 @@ struct PrefixCacheStats {
 // block behind them, and a section may then be compressed.
 //
 // When pages run out, the least recently used unlocked blocks are first demoted one step down the
-// ladder. They are evicted when no step is left. Sequences never write to the pages of a block.
+// ladder. They are evicted when no step is left. Windows (PrefixTree) that no sequence reads are
+// dropped before blocks that were used later. A path that has lost windows matches only as far as a
+// continuation finds all windows that it reads. Sequences never write to the pages of a block.
 // Functions that free pages return their number for KvAccounting. Not thread-safe.
 class PrefixCache {
  public:
@@ -121,6 +125,10 @@ class PrefixCache {
   // Requires: the tree's version has not changed since `match` was made. If the match has short
   // blocks, own_short_blocks() is the next call for the slot.
   void attach(int32_t slot, KvTiers tiers, int32_t section_pages, const KvMatch& match);
+  // The queries of the slot have moved to `position`, and it gives back the pages of layers with
+  // windows that they have passed (KvPassed).
+  // Returns: those of these pages that the cache keeps.
+  int64_t pass(int32_t slot, int32_t position);
   int64_t attached_short_pages(int32_t slot) const;
   // Copies the pages of the slot's short blocks, and unlocks these blocks.
   // Requires: attached_short_pages() is not 0, and as many pages are free.
@@ -156,9 +164,13 @@ class PrefixCache {
   void release(int32_t slot);  // unlocks the slot's path
 
   // Removes blocks from the cache, from the slot's last block backwards, while the block has the
-  // slot's own format and only this slot uses it. Their pages then belong to the slot alone.
-  // Returns: number of blocks.
-  int32_t hand_over(int32_t slot);
+  // slot's own format and only this slot uses it. Their pages then belong to the slot alone. Pages
+  // of layers with windows that the slot has passed become free.
+  struct HandedOver {
+    int32_t blocks = 0;
+    int64_t pages_freed = 0;
+  };
+  HandedOver hand_over(int32_t slot);
 
   // ---- section step (section_step.cpp). Whole blocks that no sequence uses are replayed, one by
   // one, and become compressed sections. A block is due when all blocks before it are sections. So
@@ -184,8 +196,9 @@ class PrefixCache {
   // Blocks of the slot that are in a lower format than its own.
   int32_t low_blocks(int32_t slot) const { return at(slot).low_blocks; }
   // Pages of the slot's blocks, by tier. High tier: only blocks that end behind `from_token`, which
-  // is 0 or not before the end of the low tier.
+  // is 0 or not before the end of the low tier. Without pages of layers with windows.
   int64_t cached_high_pages(int32_t slot, int32_t from_token) const;
+  int64_t cached_windowed_pages(int32_t slot) const;  // in layers with windows
   int64_t cached_low_pages(int32_t slot) const;
   // Simulates the release of slots, one more with each call since the last forget_releases().
   // Changes no lock.
@@ -239,7 +252,9 @@ class PrefixCache {
     uint8_t low_level = 0;
     uint8_t own_level = 0;
     uint8_t grade = 0;
-    bool stopped = false;  // inserts nothing more
+    bool stopped = false;      // inserts nothing more
+    int32_t passed = 0;        // KvPassed::to
+    int32_t windows_from = 0;  // the slot locks the windows of the blocks [windows_from, blocks)
 
     int32_t depth() const { return blocks + short_blocks + (part_pages > 0 ? 1 : 0); }
   };
@@ -249,7 +264,9 @@ class PrefixCache {
     int64_t pages;
     int32_t owner;
     int64_t tokens;
+    int32_t windowed_blocks;  // last ones, whose windows it locks
   };
+  void unlock(const Pin& pin);
   bool replaces(const Pin& old, int32_t slot, const PinTerms& terms) const;
 
   const Holder& at(int32_t slot) const { return holders_[static_cast<size_t>(slot)]; }
@@ -281,7 +298,25 @@ class PrefixCache {
   PrefixTree::Node claim(const Holder& holder, std::string_view salt, const NewBlock& block,
                          int64_t& freed);
   bool is_replaceable(PrefixTree::Node node, const NewBlock& block, uint8_t grade) const;
-  void share(int32_t slot, PrefixTree::Node node, int32_t stored);
+  void share(int32_t slot, PrefixTree::Node node, int32_t stored, bool windows);
+
+  // ---- windows (windowed_blocks.cpp)
+  WindowedPages windows_of(const Holder& holder, int32_t block) const;
+  int32_t page_tokens(const Holder& holder) const {
+    return arena_.shape().layout(tier_of(holder.own_level)).capacity;
+  }
+  // Number of last blocks of a path whose windows a continuation reads.
+  int32_t windowed_blocks(uint8_t own_level) const;
+  // Pages of a row that the slot and the cache have, from `passed` on.
+  int64_t cached_pages_of_row(const Holder& holder, int32_t passed) const;
+  bool has_windows_for(const Holder& holder, int32_t block) const;
+  PrefixTree::Node node_of(const Holder& holder, int32_t block) const;
+  void lock_windows(PrefixTree::Node last, int32_t blocks);
+  void unlock_windows(PrefixTree::Node last, int32_t blocks);
+  int64_t drop_windows(int64_t pages);  // see evict()
+  // Unlocks the windows of the holder's last block, which is handed over.
+  // Returns: those of their pages that the slot does not have.
+  int64_t take_windows(Holder& holder, PrefixTree::Node last);
   PrefixTree::Node add(PrefixTree::Node parent, const NewBlock& block, uint8_t grade);
   void erase(PrefixTree::Node leaf);
   int64_t demote(uint8_t level, int64_t pages);

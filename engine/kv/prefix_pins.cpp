@@ -14,6 +14,11 @@ bool PrefixCache::replaces(const Pin& old, int32_t slot, const PinTerms& terms) 
   return node >= 0 && old.owner == terms.owner && old.until <= terms.until;
 }
 
+void PrefixCache::unlock(const Pin& pin) {
+  tree_.unlock(pin.node);
+  unlock_windows(pin.node, pin.windowed_blocks);
+}
+
 bool PrefixCache::pin(int32_t slot, const PinTerms& terms, int64_t reserve) {
   const Holder& holder = at(slot);
   if (holder.node == PrefixTree::kNone) {
@@ -35,21 +40,23 @@ bool PrefixCache::pin(int32_t slot, const PinTerms& terms, int64_t reserve) {
     return false;
   }
   tree_.lock(holder.node);
+  const int32_t windowed = windowed_blocks(holder.own_level);
+  lock_windows(holder.node, windowed);
   std::erase_if(pins_, [&](const Pin& pin) {
     const bool replaced = replaces(pin, slot, terms);
     if (replaced) {
-      tree_.unlock(pin.node);
+      unlock(pin);
     }
     return replaced;
   });
-  pins_.push_back({holder.node, terms.until, pages, terms.owner, tokens_of(holder)});
+  pins_.push_back({holder.node, terms.until, pages, terms.owner, tokens_of(holder), windowed});
   return true;
 }
 
 void PrefixCache::unpin(Time now) {
   std::erase_if(pins_, [&](const Pin& pin) {
     if (pin.until <= now) {
-      tree_.unlock(pin.node);
+      unlock(pin);
     }
     return pin.until <= now;
   });

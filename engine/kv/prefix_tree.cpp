@@ -113,6 +113,8 @@ PrefixTree::Node PrefixTree::insert(Node parent, std::span<const int32_t> tokens
            .locks = 1,
            .recent = {},
            .of_level = {},
+           .windows = {},
+           .windows_level = level,
            .level = level,
            .grade = grade,
            .is_short = is_short,
@@ -122,8 +124,8 @@ PrefixTree::Node PrefixTree::insert(Node parent, std::span<const int32_t> tokens
             tokens_.begin() + node * int64_t{shape_.prefix_block_tokens});
   ++(parent < 0 ? root_at(parent).children : at(parent).children);
   ++size_;
-  levels_[level].pages += pages_of(node);
-  pages_ += pages_of(node);
+  levels_[level].pages += whole_pages_of(node);
+  pages_ += whole_pages_of(node);
   return node;
 }
 
@@ -146,13 +148,14 @@ void PrefixTree::remove(List& list, Node node) {
 void PrefixTree::add_to_lru(Node node) {
   append<&Entry::recent>(recent_, node);
   append<&Entry::of_level>(levels_[at(node).level].unlocked, node);
-  unlocked_pages_ += pages_of(node);
+  at(node).used = ++time_;
+  unlocked_pages_ += whole_pages_of(node);
 }
 
 void PrefixTree::remove_from_lru(Node node) {
   remove<&Entry::recent>(recent_, node);
   remove<&Entry::of_level>(levels_[at(node).level].unlocked, node);
-  unlocked_pages_ -= pages_of(node);
+  unlocked_pages_ -= whole_pages_of(node);
 }
 
 void PrefixTree::lock(Node node) {
@@ -182,6 +185,52 @@ PrefixTree::Node PrefixTree::retreat(Node node) {
   return at(node).parent;
 }
 
+// ---- windows
+
+void PrefixTree::add_windows(Node node) {
+  Entry& entry = at(node);
+  TESSERA_CHECK(entry.live && !entry.has_windows, "windows are added twice, or to no node");
+  entry.has_windows = true;
+  entry.window_locks = 1;
+  levels_[entry.windows_level].pages += windows_pages_at(node);
+  pages_ += windows_pages_at(node);
+}
+
+void PrefixTree::lock_windows(Node node) {
+  Entry& entry = at(node);
+  if (entry.has_windows && entry.window_locks++ == 0) {
+    remove<&Entry::windows>(windows_, node);
+    unlocked_pages_ -= windows_pages_at(node);
+  }
+}
+
+void PrefixTree::unlock_windows(Node node) {
+  Entry& entry = at(node);
+  if (!entry.has_windows) {
+    return;
+  }
+  TESSERA_CHECK(entry.window_locks > 0, "an unlock of windows without locks");
+  if (--entry.window_locks == 0) {
+    append<&Entry::windows>(windows_, node);
+    entry.windows_used = ++time_;
+    unlocked_pages_ += windows_pages_at(node);
+  }
+}
+
+void PrefixTree::drop_windows(Node node, bool outdate) {
+  Entry& entry = at(node);
+  if (!entry.has_windows) {
+    return;
+  }
+  TESSERA_CHECK(entry.window_locks == 0, "windows in use are dropped");
+  remove<&Entry::windows>(windows_, node);
+  unlocked_pages_ -= windows_pages_at(node);
+  levels_[entry.windows_level].pages -= windows_pages_at(node);
+  pages_ -= windows_pages_at(node);
+  entry.has_windows = false;
+  version_ += outdate ? 1 : 0;
+}
+
 // ---- changes
 
 void PrefixTree::erase(Node leaf) {
@@ -189,6 +238,7 @@ void PrefixTree::erase(Node leaf) {
   TESSERA_CHECK(entry.live && entry.locks == 0 && entry.children == 0,
                 "an erased node is in use, or not in the tree");
   remove_from_lru(leaf);
+  drop_windows(leaf, true);
   Node* link = &buckets_[bucket(entry.parent, entry.hash)];
   while (*link != leaf) {
     link = &at(*link).next_in_bucket;
@@ -201,8 +251,8 @@ void PrefixTree::erase(Node leaf) {
     roots_.erase(entry.parent);
   }
   --size_;
-  levels_[entry.level].pages -= pages_of(leaf);
-  pages_ -= pages_of(leaf);
+  levels_[entry.level].pages -= whole_pages_of(leaf);
+  pages_ -= whole_pages_of(leaf);
   entry.live = false;
   free_.push_back(leaf);
   ++version_;
@@ -212,9 +262,9 @@ void PrefixTree::relabel(Node node, uint8_t level, uint8_t grade) {
   TESSERA_CHECK(at(node).live && grade >= level, "relabel with an invalid node or grade");
   Entry& entry = at(node);
   if (entry.level != level) {
-    levels_[entry.level].pages -= pages_of(node);
+    levels_[entry.level].pages -= whole_pages_of(node);
     levels_[level].pages += pages_of(node, level);
-    const int64_t more = pages_of(node, level) - pages_of(node);
+    const int64_t more = pages_of(node, level) - whole_pages_of(node);
     pages_ += more;
     if (entry.locks == 0) {
       unlocked_pages_ += more;
@@ -233,6 +283,7 @@ void PrefixTree::check_integrity() const {
   int32_t live = 0;
   int64_t all_pages = 0;
   int64_t unlocked = 0;
+  int64_t unlocked_windows = 0;
   for (Node node = 0; node < shape_.blocks; ++node) {
     const Entry& entry = at(node);
     if (!entry.live) {
@@ -240,7 +291,10 @@ void PrefixTree::check_integrity() const {
     }
     ++live;
     all_pages += pages_of(node);
-    unlocked += entry.locks == 0 ? pages_of(node) : 0;
+    unlocked += entry.locks == 0 ? whole_pages_of(node) : 0;
+    unlocked_windows += entry.window_locks == 0 ? windows_pages_of(node) : 0;
+    TESSERA_CHECK(entry.window_locks == 0 || (entry.has_windows && entry.locks > 0),
+                  "locked windows that a node does not have, or in an unlocked one");
     TESSERA_CHECK(child(entry.parent, tokens(node), entry.hash) == node, "a node is not found");
     TESSERA_CHECK(entry.hash == hash(tokens(node)), "a node under another's hash");
     if (entry.parent >= 0) {
@@ -256,13 +310,22 @@ void PrefixTree::check_integrity() const {
                   "a lock that does not count for an ancestor");
   }
   std::vector<bool> seen(entries_.size());
+  int64_t unlocked_pages = 0;
   for (Node node = recent_.first; node != kNone; node = at(node).recent.next) {
     TESSERA_CHECK(at(node).live && at(node).locks == 0, "a locked node among the unlocked");
     TESSERA_CHECK(at(node).parent < 0 || !seen[static_cast<size_t>(at(node).parent)],
                   "a node follows its parent in the LRU list");
     seen[static_cast<size_t>(node)] = true;
-    unlocked -= pages_of(node);
+    unlocked -= whole_pages_of(node);
+    unlocked_pages += whole_pages_of(node);
   }
+  for (Node node = windows_.first; node != kNone; node = at(node).windows.next) {
+    TESSERA_CHECK(at(node).live && at(node).window_locks == 0, "locked windows among the unlocked");
+    unlocked_windows -= windows_pages_of(node);
+    unlocked_pages += windows_pages_of(node);
+  }
+  TESSERA_CHECK(unlocked_windows == 0 && unlocked_pages == unlocked_pages_,
+                "unlocked windows that are never dropped");
   TESSERA_CHECK(unlocked == 0, "an unlocked node that is never evicted");
   TESSERA_CHECK(
       live == size_ && all_pages == pages_ && std::ssize(free_) + live == std::ssize(entries_),

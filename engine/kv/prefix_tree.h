@@ -29,6 +29,10 @@ namespace tessera {
 // LRU list in the order of their release. The deepest node of a path comes first, so the head of
 // the list is always a leaf. All operations take constant time for each node. Memory is allocated
 // at the start, except for the names of roots.
+//
+// A block's pages in layers with a window are its *windows*. A continuation reads those of the last
+// blocks of its path only. So they have locks of their own, and a list of those that are unlocked,
+// also in locked nodes. A node may lose its windows and stay.
 class PrefixTree {
  public:
   using Node = int32_t;
@@ -42,6 +46,10 @@ class PrefixTree {
     std::array<int64_t, kMaxLevels> prefix_block_pages = {};
     int32_t short_block_tokens = 0;  // less than prefix_block_tokens; 0: no short blocks
     std::array<int64_t, kMaxLevels> short_block_pages = {};
+    // Pages of the windows of a whole and of a short block, which keep the level that the block had
+    // when it was inserted. The pages above are without them.
+    std::array<int64_t, kMaxLevels> windows_pages = {};
+    std::array<int64_t, kMaxLevels> short_windows_pages = {};
   };
   explicit PrefixTree(const Shape& shape);
 
@@ -80,6 +88,27 @@ class PrefixTree {
   Node mru() const { return recent_.last; }
   Node less_recent(Node node) const { return at(node).recent.previous; }
 
+  // ---- windows. A new node has none.
+  bool has_windows(Node node) const { return at(node).has_windows; }
+  // Adds the windows of a node, and locks them.
+  // Requires: the node has none.
+  void add_windows(Node node);
+  // Have no effect on a node without windows.
+  void lock_windows(Node node);
+  void unlock_windows(Node node);  // reverses one lock_windows() or add_windows()
+  bool windows_locked(Node node) const { return at(node).window_locks > 0; }
+  // Removes a node's unlocked windows, if it has any. With `outdate`, version() changes.
+  void drop_windows(Node node, bool outdate);
+  // The node whose windows were unlocked first; or kNone.
+  Node lru_windows() const { return windows_.first; }
+  // Returns: true if the node's windows were unlocked before `leaf` was.
+  // Requires: both are unlocked.
+  bool windows_before(Node node, Node leaf) const { return at(node).windows_used < at(leaf).used; }
+  int64_t windows_pages_of(Node node) const {
+    return !at(node).has_windows ? 0 : windows_pages_at(node);
+  }
+  int64_t windows_pages(uint8_t level) const { return shape_.windows_pages[level]; }
+
   // Removes a node; its handle is free.
   // Requires: an unlocked leaf.
   void erase(Node leaf);
@@ -94,9 +123,11 @@ class PrefixTree {
   bool is_unlocked(Node node) const { return at(node).live && at(node).locks == 0; }
   int32_t children(Node node) const { return at(node).children; }
   bool is_short(Node node) const { return at(node).is_short; }
-  int64_t pages_of(Node node) const { return pages_of(node, at(node).level); }
+  int64_t whole_pages_of(Node node) const { return pages_of(node, at(node).level); }
+  int64_t pages_of(Node node) const { return whole_pages_of(node) + windows_pages_of(node); }
 
-  int32_t size() const { return size_; }                      // nodes, without roots
+  int32_t size() const { return size_; }  // nodes, without roots
+  bool full() const { return free_.empty(); }
   int64_t pages() const { return pages_; }                    // of all nodes
   int64_t unlocked_pages() const { return unlocked_pages_; }  // of all unlocked nodes
   int64_t prefix_block_pages(uint8_t level) const { return shape_.prefix_block_pages[level]; }
@@ -104,8 +135,8 @@ class PrefixTree {
   int32_t prefix_block_tokens() const { return shape_.prefix_block_tokens; }
   int32_t short_block_tokens() const { return shape_.short_block_tokens; }
   int64_t pages_of_level(uint8_t level) const { return levels_[level].pages; }
-  // Changes with erase() and relabel(), which may end an earlier walk elsewhere. insert() does not
-  // change it.
+  // Changes with erase(), relabel() and drop_windows(), which may end an earlier walk elsewhere.
+  // insert() does not change it.
   uint64_t version() const { return version_; }
 
   // Aborts unless counts, links and locks are consistent. For tests.
@@ -126,8 +157,14 @@ class PrefixTree {
     uint64_t hash = 0;
     int32_t children = 0;
     int32_t locks = 0;
-    Links recent;    // in the LRU list of all unlocked nodes
-    Links of_level;  // in the LRU list of the node's level
+    Links recent;               // in the LRU list of all unlocked nodes
+    Links of_level;             // in the LRU list of the node's level
+    Links windows;              // in the list of unlocked windows
+    uint64_t used = 0;          // when the last lock was released, in the order of these
+    uint64_t windows_used = 0;  // the same for the windows
+    int32_t window_locks = 0;
+    uint8_t windows_level = 0;
+    bool has_windows = false;
     uint8_t level = 0;
     uint8_t grade = 0;
     bool is_short = false;
@@ -147,6 +184,11 @@ class PrefixTree {
   int64_t pages_of(Node node, uint8_t level) const {
     return at(node).is_short ? shape_.short_block_pages[level] : shape_.prefix_block_pages[level];
   }
+  int64_t windows_pages_at(Node node) const {
+    const Entry& entry = at(node);
+    return entry.is_short ? shape_.short_windows_pages[entry.windows_level]
+                          : shape_.windows_pages[entry.windows_level];
+  }
   Root& root_at(Node root) { return roots_.at(root); }
   size_t bucket(Node parent, uint64_t hash) const;
   template <Links Entry::*Field>
@@ -165,6 +207,8 @@ class PrefixTree {
   std::map<Node, Root> roots_;
   Node next_root_ = -1;
   List recent_;
+  List windows_;
+  uint64_t time_ = 0;  // of the last release
   std::array<Level, kMaxLevels> levels_;
   int32_t size_ = 0;
   int64_t pages_ = 0;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "engine/kv/kv_shape.h"
 #include "kernels/check.h"
 
 namespace tessera {
@@ -34,7 +35,8 @@ void SharedPrefixes::attach_due(const KvSlot& slot, const KvMatch& due) {
   cache_->attach(index, of.tiers, 0, due);
   of.tokens = tokens_of(due);
   of.sections.compressed = of.tokens - block_tokens();
-  of.high_pages = cache_->cached_high_pages(index, 0);
+  of.passed = whole_tokens_of(due);
+  of.high_pages = cache_->cached_high_pages(index, 0) + cache_->cached_windowed_pages(index);
   accounting_.count_formats();
 }
 
@@ -62,7 +64,8 @@ void SharedPrefixes::attach(const KvSlot& slot, const KvMatch& match) {
     of.sections = sections_of(match);
   }
   of.low_tokens = match.low_blocks * block_tokens();
-  of.high_pages = cache_->cached_high_pages(index, 0);
+  of.passed = whole_tokens_of(match);
+  of.high_pages = cache_->cached_high_pages(index, 0) + cache_->cached_windowed_pages(index);
   of.low_pages = cache_->cached_low_pages(index);
   accounting_.count_formats();
 }
@@ -113,14 +116,15 @@ int32_t SharedPrefixes::hand_over(const KvSlot& slot) {
     return 0;
   }
   SlotState& of = slots_.at(slot);
-  const int32_t blocks = cache_->hand_over(slot.index());
-  if (blocks > 0) {
+  const PrefixCache::HandedOver taken = cache_->hand_over(slot.index());
+  accounting_.give_back(taken.pages_freed);
+  if (taken.blocks > 0) {
     // The policy could not touch these blocks, so its rule evaluates all tokens again.
     of.handed_over = true;
     of.evaluated = 0;
   }
   accounting_.count_formats();
-  return blocks;
+  return taken.blocks;
 }
 
 void SharedPrefixes::flush() {
@@ -131,9 +135,7 @@ void SharedPrefixes::flush() {
 }
 
 bool SharedPrefixes::pin(const KvSlot& slot, const PrefixCache::PinTerms& terms) {
-  const int64_t context_pages =
-      shape_.slot_rows() * (shape_.row_pages() + (shape_.token_scores ? 2 : 0));
-  return enabled() && cache_->pin(slot.index(), terms, context_pages);
+  return enabled() && cache_->pin(slot.index(), terms, context_pages(shape_));
 }
 
 void SharedPrefixes::unpin(PrefixCache::Time now) {

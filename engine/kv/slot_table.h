@@ -26,6 +26,7 @@ struct SlotState {
   int32_t low_tokens = 0;  // first tokens, attached from demoted blocks; 0 for a lossy policy
   int32_t evaluated = 0;   // KvCompression::evaluated of the next call
   int32_t groups = 0;      // closed groups at the last compression
+  int32_t passed = 0;      // position up to which layers with windows gave pages back (KvPassed)
   // Tightening (kv_tightening.h): smallest share of its budget, steps taken, and the share of
   // tokens that were stored at the first of them.
   float floor = 1;

@@ -344,7 +344,7 @@ absl::StatusOr<std::unique_ptr<ForkedPrompts>> ForkedPrompts::create(const Parts
                                             .kv_heads = config.kv_heads,
                                             .head_dim = config.head_dim,
                                             .query_heads = config.heads,
-                                            .sliding_window = config.sliding_window,
+                                            .windows = windows_of(config),
                                             .head_profiles = parts.head_profiles,
                                             .slots = parts.branches + 1,
                                             .context = parts.context},

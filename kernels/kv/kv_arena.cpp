@@ -31,6 +31,11 @@ void check_shape(const KvArenaShape& shape) {
       shape.head_profiles.empty() || (std::ssize(shape.head_profiles) % shape.slot_rows() == 0 &&
                                       shape.rank < shape.profiled_ranks()),
       "profiles of other rows");
+  TESSERA_CHECK(shape.windows.empty() || std::ssize(shape.windows) == shape.layers,
+                "windows of other layers");
+  for (const int32_t window : shape.windows) {
+    TESSERA_CHECK(window == 0 || window == shape.window(), "windows of several lengths");
+  }
   for (const uint8_t tier : shape.prefix_block_tiers) {
     TESSERA_CHECK(
         tier < shape.formats.size() && shape.prefix_block_tokens % shape.layout(tier).capacity == 0,
@@ -47,6 +52,15 @@ int32_t KvArenaShape::row_pages() const {
   }
   const int64_t pages_of_one_tier = div_ceil(closed_tokens(), capacity);
   return std::max(1, static_cast<int32_t>(pages_of_one_tier) + (formats.size() > 1 ? 1 : 0));
+}
+
+int32_t KvArenaShape::window() const {
+  return windows.empty() ? 0 : *std::max_element(windows.begin(), windows.end());
+}
+
+int64_t KvArenaShape::windowed_rows() const {
+  return std::count_if(windows.begin(), windows.end(), [](int32_t window) { return window > 0; }) *
+         kv_heads;
 }
 
 int32_t KvArenaShape::min_prefix_block_pages() const {
@@ -70,9 +84,7 @@ int32_t KvArenaShape::max_prefix_block_pages() const {
 }
 
 int32_t KvArenaShape::prefix_blocks() const {
-  return prefix_block_tokens == 0
-             ? 0
-             : static_cast<int32_t>(pages / (slot_rows() * min_prefix_block_pages()));
+  return prefix_block_tokens == 0 ? 0 : static_cast<int32_t>(pages / least_pages_of_prefix_block());
 }
 
 int64_t KvArenaShape::slot_table_bytes() const {
@@ -102,8 +114,9 @@ class Cutter {
 };
 
 int64_t device_bytes(const KvArenaShape& shape) {
-  constexpr int64_t kParts = 11;
-  return shape.total_bytes() + shape.slot_rows() * int64_t{sizeof(HeadProfile)} + kParts * 256;
+  constexpr int64_t kParts = 12;
+  return shape.total_bytes() + shape.slot_rows() * int64_t{sizeof(HeadProfile)} +
+         std::ssize(shape.windows) * int64_t{sizeof(int32_t)} + kParts * 256;
 }
 
 }  // namespace
@@ -161,6 +174,10 @@ KvArena::KvArena(const KvArenaShape& shape, Memory memory)
     }
     head_profiles_.data = head_profiles_.host.data();
   }
+  if (shape.windowed_rows() > 0) {
+    windows_.host = shape.windows;
+    windows_.data = windows_.host.data();
+  }
   std::iota(free_list_.host.begin(), free_list_.host.end(), 0);
 }
 
@@ -196,6 +213,9 @@ void KvArena::place_on_device() {
   if (head_profiles_.data != nullptr) {
     place(head_profiles_);
   }
+  if (windows_.data != nullptr) {
+    place(windows_);
+  }
   TESSERA_CHECK(cutter.used() <= device_bytes(shape_), "an arena larger than its shape says");
 }
 
@@ -211,7 +231,8 @@ KvPool KvArena::pool() {
           .prefix_blocks = shape_.prefix_blocks(),
           .prefix_block_pages = shape_.max_prefix_block_pages(),
           .prefix_block_tokens = shape_.prefix_block_tokens,
-          .head_profiles = head_profiles_.data};
+          .head_profiles = head_profiles_.data,
+          .windows = windows_.data};
 }
 
 KvPool KvArena::host_pool() {
@@ -229,6 +250,9 @@ KvPool KvArena::host_pool() {
   seen.free_range = host(free_range_);
   if (seen.head_profiles != nullptr) {
     seen.head_profiles = head_profiles_.host.data();  // never changed
+  }
+  if (seen.windows != nullptr) {
+    seen.windows = windows_.host.data();  // never changed
   }
   return seen;
 }
@@ -324,16 +348,22 @@ void KvArena::check_integrity() const {
   const KvFreeRange free_range = read(free_range_)[0];
   const auto row_pages = shape_.row_pages();
   for (int64_t row = 0; row < shape_.rows(); ++row) {
-    const auto first = tables.begin() + row * row_pages;
-    const auto last = first + row_pages;
+    const auto begin = tables.begin() + row * row_pages;
+    const auto last = begin + row_pages;
+    const bool windowed =
+        !shape_.windows.empty() &&
+        shape_.windows[static_cast<size_t>(row % shape_.slot_rows() / shape_.kv_heads)] > 0;
+    const auto is_page = [](int32_t id) { return id != kNoPage; };
+    const auto first = windowed ? std::find_if(begin, last, is_page) : begin;
     const auto gap = std::find(first, last, kNoPage);
-    const auto gap_end = std::find_if(gap, last, [](int32_t id) { return id != kNoPage; });
+    const auto gap_end = std::find_if(gap, last, is_page);
     TESSERA_CHECK(std::find(gap_end, last, kNoPage) == last, "a row of pages has two gaps");
     const KvRow& counts = rows[static_cast<size_t>(row)];
-    TESSERA_CHECK(counts.high >= 0 && (counts.high == 0 || first != gap), "no high-tier page");
-    TESSERA_CHECK(counts.low >= 0 && (counts.low == 0 || *(last - 1) != kNoPage),
-                  "no low-tier page");
-    for (auto entry = first; entry != last; ++entry) {
+    TESSERA_CHECK(counts.high >= 0 && (counts.high == 0 || first != gap || windowed),
+                  "no high-tier page");
+    TESSERA_CHECK(counts.low >= 0 && (counts.low == 0 || (*(last - 1) != kNoPage && !windowed)),
+                  "no low-tier page, or one in a layer with a window");
+    for (auto entry = begin; entry != last; ++entry) {
       TESSERA_CHECK(*entry >= kNoPage && *entry < shape_.pages, "a page id outside the arena");
       if (*entry != kNoPage) {
         ++held[static_cast<size_t>(*entry)];

@@ -55,6 +55,8 @@ struct KvArenaShape {
   // Empty: policies whose allocator reads a profile are not served.
   std::vector<HeadProfile> head_profiles = {};
   int32_t rank = 0;
+  // [layers]: see KvPool::windows. All windows have one length. Empty: no layer has one.
+  std::vector<int32_t> windows = {};
 
   KvPageLayout layout(size_t tier) const {
     return KvPageLayout::fit(formats[tier], head_dim, page_bytes - sketch_bytes);
@@ -93,11 +95,24 @@ struct KvArenaShape {
   // counts short blocks and compressed sections too.
   int32_t min_prefix_block_pages() const;
   int32_t max_prefix_block_pages() const;
-  // Returns: the largest number of prefix blocks. Each block has pages of its own, so no more fit
-  // into the arena.
+  // Returns: the largest number of prefix blocks. Each block has pages of its own in the layers
+  // without a window, so no more fit into the arena. If there are no such layers, a block without
+  // pages is of no use, and the number is that of blocks with all pages.
   int32_t prefix_blocks() const;
+  int64_t least_pages_of_prefix_block() const {
+    return min_prefix_block_pages() * (whole_rows() > 0 ? whole_rows() : slot_rows());
+  }
   int64_t rows() const { return int64_t{slots} * slot_rows(); }
   int64_t slot_rows() const { return int64_t{layers} * kv_heads; }
+  int32_t window() const;         // of the layers that have one; 0: none has
+  int64_t windowed_rows() const;  // of a slot, in layers with a window
+  int64_t whole_rows() const { return slot_rows() - windowed_rows(); }
+  // Returns: pages of a prefix block of so many tokens in a row of a layer with a window: those
+  // that a query behind the block reads. They are as many wherever the block begins.
+  int32_t windowed_block_pages(size_t tier, int32_t tokens) const {
+    const WindowedPages of = WindowedPages::of(window(), 0, tokens, layout(tier).capacity);
+    return of.end - of.kept;
+  }
 
   // Bytes of each part. The parts of a slot have the same size for all slots and are allocated at
   // the start.
@@ -122,7 +137,7 @@ struct KvArenaShape {
                ? 0
                : div_ceil(int64_t{sizeof(int32_t)} * max_prefix_block_pages() * slot_rows() +
                               prefix_block_host_bytes,
-                          min_prefix_block_pages() * slot_rows());
+                          least_pages_of_prefix_block());
   }
   int64_t total_bytes() const { return slots * slot_bytes() + pages * cost_of_page(); }
 };
@@ -205,7 +220,8 @@ class KvArena {
   Numbers<uint16_t> owners_;
   Numbers<int32_t> free_list_;
   Numbers<KvFreeRange> free_range_;     // a single element
-  Numbers<HeadProfile> head_profiles_;  // never changed
+  Numbers<HeadProfile> head_profiles_;  // never changed, like the next one
+  Numbers<int32_t> windows_;
 };
 
 }  // namespace tessera

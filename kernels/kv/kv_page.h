@@ -283,7 +283,8 @@ struct KvTiers {
 inline constexpr int32_t kMaxKvLayouts = 16;
 
 // Number of closed tokens in one page-table row (slot, layer, KV head), by tier. After compression
-// rows of a slot may have different numbers.
+// rows of a slot may have different numbers. A row of a layer with a window counts the tokens that
+// its queries have passed.
 struct KvRow {
   int32_t high = 0;
   int32_t low = 0;

@@ -23,7 +23,8 @@ struct KvFreeRange {
 //   exceeds one only for pages that are never written again: closed groups that several sequences,
 //   or a sequence and the prefix cache, share.
 // - A page-table row has its high-tier pages at the left end, its low-tier pages at the right end,
-//   and kNoPage between.
+//   and kNoPage between. A row of a layer with a window has one tier, the high one, and kNoPage in
+//   the place of pages that its queries have passed. Its counts and places include those pages.
 struct KvPool {
   KvPagesView pages;
   int32_t* tables = nullptr;   // pages.tables, writable
@@ -48,6 +49,13 @@ struct KvPool {
 
   // [layers, kv_heads]; null: the model has no profile.
   const HeadProfile* head_profiles = nullptr;
+  // [layers], positions that a query sees, its own included; 0: all. Null: no layer has a window.
+  const int32_t* windows = nullptr;
+
+  // Returns: the window of a row's layer; 0: none. head: layer * kv_heads + KV head.
+  constexpr int32_t window_of(int64_t head) const {
+    return windows == nullptr ? 0 : windows[head / pages.kv_heads];
+  }
 
   constexpr int32_t* prefix_block_table(int32_t handle,
                                         int64_t head) const {  // head: layer * kv_heads + KV head
@@ -59,6 +67,13 @@ struct KvPool {
     return (short_tokens > 0 ? short_tokens : prefix_block_tokens) / pages.layouts[tier].capacity;
   }
 };
+
+// Returns: pages at the beginning of a row that queries from `position` on do not read, in a layer
+// with this window (0: none). They lie before the attention tile of the first token that is seen.
+constexpr int32_t passed_pages(int32_t window, int32_t position, int32_t capacity) {
+  const int32_t first = position + 1 - window;
+  return window == 0 || first <= 0 ? 0 : first / kKvGroup * kKvGroup / capacity;
+}
 
 // Aborts unless the pool has that prefix block and its blocks can have that tier's format. Used by
 // the ops of every backend.
@@ -113,9 +128,31 @@ struct KvShare {
   // `first` counts those too.
   int32_t closed = 0;
   int32_t short_tokens = 0;  // see PrefixBlock
+  // Tokens of the slot's low tier. Rows of layers with a window have them in the high tier.
+  int32_t low = 0;
+  // False: the slot has passed pages of the block that a window at its end would see. The block
+  // then has no pages in layers with a window.
+  bool windows = true;
 
   constexpr int32_t tokens_in(const KvPool& pool) const {
     return short_tokens > 0 ? short_tokens : pool.prefix_block_tokens;
+  }
+};
+
+// Pages of a prefix block in a row of a layer with a window: [begin, end) of the row. The block has
+// those from `kept` on, which a window at the end of the block sees.
+struct WindowedPages {
+  int32_t begin = 0;
+  int32_t kept = 0;
+  int32_t end = 0;
+
+  // first: position of the block's first token.
+  static constexpr WindowedPages of(int32_t window, int32_t first, int32_t tokens,
+                                    int32_t capacity) {
+    const int32_t begin = first / capacity;
+    const int32_t end = (first + tokens) / capacity;
+    const int32_t passed = passed_pages(window, first + tokens, capacity);
+    return {begin, passed < begin ? begin : passed < end ? passed : end, end};
   }
 };
 
@@ -151,10 +188,22 @@ constexpr int32_t first_page_of_section(const KvPagesView& pages, const KvShare&
 // Argument of kv_attach: let `slot`, which has no tokens, begin with these prefix blocks in order
 // of position. Blocks of tiers.high go into its high tier, the others into its low tier.
 // Requires: every block is of tiers.high or of tiers.low.
+// Rows of layers with a window take all blocks into the high tier, and of these the pages that
+// queries from position `passed` on read.
 struct KvAttachment {
   int32_t slot = 0;
   KvTiers tiers;
   std::span<const PrefixBlock> prefix_blocks;
+  int32_t passed = 0;
+};
+
+// Argument of kv_resize: queries of `slot` have moved from position `from` to `to`. Rows of layers
+// with a window give back the pages that these queries have passed.
+struct KvPassed {
+  int32_t slot = 0;
+  uint8_t tier = 0;  // format of the slot's high tier
+  int32_t from = 0;
+  int32_t to = 0;
 };
 
 // Argument of kv_resize: every page-table row of `slot` gets pages for `tokens` more tokens of its
@@ -169,13 +218,21 @@ struct KvGrowth {
 // scores and residual buffers. At most the first `high` tokens of each row's high tier are copied.
 // `high` counts tokens that compressed sections have lost, if `closed` is not 0 (KvShare::closed).
 // The residual buffer is then valid only if the next group is still the open one of `from`.
+// Rows of layers with a window get copies of the pages that queries from position `passed` on read.
 struct KvFork {
   int32_t from = 0;
   int32_t to = 0;
   KvTiers tiers;
   int32_t high = INT32_MAX;
   int32_t closed = 0;
+  int32_t tokens = 0;  // stored tokens of the copy, with those that sections have lost
+  int32_t passed = 0;
 
+  constexpr int32_t closed_tokens() const { return tokens / kKvGroup * kKvGroup; }
+  // Returns: the counts of the copy of a row. window: of its layer; 0: none.
+  constexpr KvRow counts_of(const KvRow& source, int32_t window) const {
+    return window > 0 ? KvRow{closed_tokens(), 0} : KvRow{high_of(source.high), source.low};
+  }
   // Returns: tokens of the copy's high tier in a row that holds `of_source` there.
   constexpr int32_t high_of(int32_t of_source) const {
     const int32_t most = high - lost_in_sections(closed, of_source);
@@ -189,6 +246,12 @@ struct KvSnapshot {
   int32_t slot = 0;
   KvTiers tiers;
   int32_t tokens = 0;  // stored tokens, the open group included
+  int32_t passed = 0;  // KvPassed::to of the last call
+
+  // Returns: pages that are missing at the beginning of a row.
+  constexpr int32_t passed_in(const KvPool& pool, int64_t head) const {
+    return passed_pages(pool.window_of(head), passed, pool.pages.layouts[tiers.high].capacity);
+  }
 };
 
 // Returns: bytes of one row's query_sums; 0 if there are none.

@@ -13,8 +13,9 @@ namespace tessera {
 // tokens.
 
 // Allocates and releases the pages of page-table rows (one for each layer and KV head of a slot).
-// First, every row of the `released` slots is emptied. Then every row of the `grown` slots gets the
-// pages it lacks, so one call can reuse released pages.
+// First, every row of the `released` slots is emptied, and rows of layers with a window give back
+// the pages that `passed` slots have passed. Then every row of the `grown` slots gets the pages it
+// lacks, so one call can reuse released pages.
 // One pass over the circular free list serves all rows of all these slots. A prefix sum over the
 // rows' page counts gives each row its place in the list (LeanKV, section 5.2). A page returns to
 // the free list when its last owner releases it.
@@ -27,12 +28,15 @@ struct KvResizeArgs {
   // Output: pages taken by each entry of `grown`. Host memory, not owned. It is written by the time
   // the host next waits for the stream, and must stay valid until then. Empty: not reported.
   std::span<int32_t> taken = {};
+  std::span<const KvPassed> passed = {};  // at most one for each slot
 };
 
 // Shares the pages of one prompt between sequences. A full page gets one more owner. A partly
 // filled page, which both sequences would write, is copied at once, and so is the residual buffer.
-// Requires: targets without tokens; free pages for the copies, at most one for each tier of a row.
-// A source has two tiers if it began with demoted prefix blocks.
+// In layers with a window all pages are copied, because each sequence passes them in its own time.
+// Requires: targets without tokens; free pages for the copies, at most one for each tier of a row
+// without a window; the source has not passed a page that a target reads. A source has two tiers if
+// it began with demoted prefix blocks.
 struct KvForkArgs {
   KvPool pool;
   std::span<const KvFork> forks;
@@ -81,13 +85,15 @@ struct KvOwnArgs {
 };
 
 // Empties prefix blocks. A page returns to the free list when its last owner releases it.
-// Requires: each handle's block holds pages.
+// Requires: each handle's block holds pages, unless all layers have windows.
 struct KvEvictArgs {
   KvPool pool;
   std::span<const int32_t> handles;
+  bool windows_only = false;  // empties only the rows of layers with a window
 };
 
-// Demotes whole prefix blocks: encodes them again in a format with fewer bytes, in place. (Single
+// Demotes whole prefix blocks: encodes them again in a format with fewer bytes, in place. Rows of
+// layers with a window stay as they are. (Single
 // tokens of a slot are demoted by kv_compress.) A token's codes (or floats) are decoded to f32 and
 // quantised again. Pages that become empty return to the free list.
 // Requires: pages that no page-table row and no other prefix block holds; a target format of codes,

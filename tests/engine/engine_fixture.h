@@ -22,10 +22,12 @@ struct FakeEngine {
 
   // Uses f32 pages by default.
   explicit FakeEngine(const EngineOptions& options) : FakeEngine(options, kKvPresetF32, {}) {}
-  FakeEngine(EngineOptions options, const KvPreset& kv, const std::vector<KvPreset>& also) {
+  // window: of the second layer, in tokens; 0: none.
+  FakeEngine(EngineOptions options, const KvPreset& kv, const std::vector<KvPreset>& also,
+             int32_t window = 0) {
     options.kv = kv;
     options.kv_also = also;
-    auto owned = std::make_unique<FakeModel>(options.context);
+    auto owned = std::make_unique<FakeModel>(options.context, 2, 2, window);
     model = owned.get();
     auto made =
         Engine::create(options, std::move(owned), cpu_backend(CpuIsa::scalar), threads.stream());
@@ -38,7 +40,7 @@ struct FakeEngine {
     return kv_memory(kv_options(options, kKvPresetF32, {}), pages);
   }
   static KvCacheOptions kv_options(const EngineOptions& options, const KvPreset& kv,
-                                   const std::vector<KvPreset>& also) {
+                                   const std::vector<KvPreset>& also, int32_t window = 0) {
     return {.preset = kv,
             .also = also,
             .prefix_cache = options.prefix_cache,
@@ -49,6 +51,7 @@ struct FakeEngine {
             .kv_heads = 2,
             .head_dim = 2,
             .query_heads = 2,
+            .windows = {0, window},
             .slots = options.max_sequences,
             .context = options.context};
   }

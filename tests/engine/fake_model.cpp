@@ -33,7 +33,7 @@ Stored stored_in(const KvPageLayout& layout, const std::byte* page, int32_t plac
 
 }  // namespace
 
-FakeModel::FakeModel(int32_t context, int32_t layers, int32_t kv_heads) {
+FakeModel::FakeModel(int32_t context, int32_t layers, int32_t kv_heads, int32_t window) {
   config_.architecture = "Fake";
   config_.vocab = kVocab;
   config_.layers = layers;
@@ -43,6 +43,9 @@ FakeModel::FakeModel(int32_t context, int32_t layers, int32_t kv_heads) {
   config_.hidden = kv_heads * 2;
   config_.context = context;
   config_.eos_ids = {kEos};
+  config_.sliding_window = window;
+  config_.layer_kinds.resize(static_cast<size_t>(layers), LayerKind{.windowed = false});
+  config_.layer_kinds.back().windowed = window > 0;
   tokens_.reserve(static_cast<size_t>(context));
   hidden_.resize(static_cast<size_t>(max_logits_rows() * config_.hidden));
   // More tokens than any step of these tests.
@@ -205,7 +208,9 @@ void FakeModel::read_back(const SequenceSpan& span, const KvPagesView& pages) {
     if (pages.rows[row].high != closed || pages.rows[row].low != 0) {
       return report("a row does not hold the closed groups");
     }
-    for (int32_t position = 0; position < length; ++position) {
+    const int32_t window = config_.window_of(head / pages.kv_heads);
+    const int32_t first = window == 0 ? 0 : std::max(0, span.context + 1 - window);
+    for (int32_t position = first; position < length; ++position) {
       const bool in_page = position < closed;
       const int32_t page_id = in_page ? pages.table(row)[position / layout.capacity] : 0;
       if (page_id == kNoPage) {

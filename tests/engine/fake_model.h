@@ -24,7 +24,8 @@ class FakeModel : public Transformer {
   static constexpr int32_t kPoison = 2;     // after this token, all logits are NaN
   static constexpr int32_t kOverflow = 60;  // after two of them, hidden states are zero
 
-  explicit FakeModel(int32_t context, int32_t layers = 2, int32_t kv_heads = 2);
+  // window: positions that queries of the last layer see; 0: all.
+  explicit FakeModel(int32_t context, int32_t layers = 2, int32_t kv_heads = 2, int32_t window = 0);
 
   static void logits_after(std::span<const int32_t> tokens, std::span<float> logits);
   // hidden: [kv_heads * 2]

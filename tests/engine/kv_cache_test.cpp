@@ -167,7 +167,7 @@ TEST_F(KvCacheTest, RefusesToPruneKeysByQueriesThatWereNotSummed) {
 TEST_F(KvCacheTest, RefusesDenseNewestTokensOfAModelWithASlidingWindow) {
   KvCacheOptions options = small_options();
   options.head_dim = 64;
-  options.sliding_window = 100;
+  options.windows.assign(static_cast<size_t>(options.layers), 100);
   options.preset = *find_kv_preset("s50");
   EXPECT_THAT(std::string(make(options).status().message()),
               testing::AllOf(HasSubstr("newest 32"), HasSubstr("sliding-window")));
@@ -199,10 +199,10 @@ TEST_F(KvCacheTest, RefusesToSelectTilesWithoutSketchesInThePages) {
   EXPECT_EQ((*make(options))->shape().page_bytes, without + 64 + 64 + 1024)
       << "a mean, scales, codes of 2 bits";
   EXPECT_EQ((*make(options))->planning().budget().page_tokens, kKvGroup);
-  options.sliding_window = 100;
+  options.windows.assign(static_cast<size_t>(options.layers), 100);
   EXPECT_THAT(std::string(make(options).status().message()),
               testing::AllOf(HasSubstr("read_share 0.25"), HasSubstr("sliding-window")));
-  options.sliding_window = 0;
+  options.windows.clear();
   options.head_dim = 8;
   EXPECT_THAT(std::string(make(options).status().message()), HasSubstr("at least 32 channels"));
 }

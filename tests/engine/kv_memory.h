@@ -25,7 +25,7 @@ inline int64_t context_row_pages(KvCacheOptions options) {
   options.bytes = 0;
   ThreadPool threads(1);
   const auto kv = KvCache::create(options, cpu_backend(CpuIsa::scalar), threads.stream());
-  return (*kv)->accounting().pages_total() / (*kv)->shape().rows();
+  return div_ceil((*kv)->accounting().pages_total(), (*kv)->shape().rows());
 }
 
 }  // namespace tessera

@@ -23,6 +23,7 @@ constexpr int32_t kContext = 700;
 struct Setup {
   KvPreset preset;
   std::vector<KvFormat> ladder;
+  int32_t window = 0;  // of the second layer
 };
 
 class World {
@@ -35,6 +36,7 @@ class World {
                            .kv_heads = 1,
                            .head_dim = kHeadDim,
                            .query_heads = 1,
+                           .windows = {0, setup.window},
                            .slots = 5,
                            .context = kContext,
                            .bytes = 0};
@@ -172,6 +174,9 @@ class World {
     sequence.stored += count;
     kv_->prefixes().insert(sequence.slot, prompt(sequence), sequence.stored, true);
     verify(sequence);
+    const KvSlot* const slots[] = {&sequence.slot};
+    kv_->compress(slots);
+    verify(sequence);
   }
 
   void store(const Sequence& sequence, int32_t count, int32_t layer) {
@@ -215,12 +220,17 @@ class World {
       ASSERT_EQ(pages.rows[row].high + pages.rows[row].low, closed);
       int32_t high = 0;
       int32_t low = 0;
-      for (int32_t first = 0; first < closed; first += kKvGroup) {
+      const KvWindows windows = kv_->planning().demand(sequence.slot).windows;
+      const bool windowed = layer == 1 && setup_.window > 0;
+      // The groups in front of what the next query sees may be gone.
+      const int32_t seen = windowed ? std::max(0, sequence.stored + 1 - windows.window) : 0;
+      high = seen / kKvGroup * kKvGroup;
+      for (int32_t first = high; first < closed; first += kKvGroup) {
         const auto is_here = [&](int32_t i) {
           return is_token(pages, {row, tiers, high + i, true}, sequence, {first + i, layer});
         };
         const bool is_high =
-            low == pages.rows[row].low ||
+            windowed || low == pages.rows[row].low ||
             (high < pages.rows[row].high && is_here(0) && is_here(17) && is_here(63));
         int32_t& at = is_high ? high : low;
         for (const int32_t i : {0, 17, 63}) {
@@ -278,6 +288,10 @@ class World {
                                ? source.stored
                                : (1 + pick(groups)) * kKvGroup;
     const KvDemand demand = kv_->planning().demand(source.slot);
+    if (demand.windows.passed(source.stored, demand.page_tokens) >
+        demand.windows.passed(stored, demand.page_tokens)) {
+      return;
+    }
     if (demand.pages_for(stored) - demand.full_pages(stored) >
         kv_->accounting().available_pages()) {
       return;
@@ -322,7 +336,9 @@ class World {
         });
     const int64_t own = kv_->planning().own_pages(slot, 0);
     kv_->release(std::move(slot));
-    if (!forked) {
+    if (!forked && setup_.window > 0) {  // others may have passed windows of this path
+      EXPECT_GE(kv_->accounting().available_pages(), before + own + returned[0]);
+    } else if (!forked) {
       EXPECT_EQ(kv_->accounting().available_pages(), before + own + returned[0]);
     }
     sequences_.erase(sequences_.begin() + static_cast<std::ptrdiff_t>(place));
@@ -382,6 +398,15 @@ TEST(PrefixCache, DemotesStepByStepThroughRandomOperations) {
   run({kKvPresetF16, {kKvK8V4}}, true);
 }
 
+TEST(PrefixCache, KeepsWhatWindowsSeeThroughRandomOperations) {
+  for (const int32_t window : {1, 50, 64, 130, 300}) {
+    SCOPED_TRACE(testing::Message() << "a window of " << window);
+    run({kKvPresetF16, {}, window}, false);
+    run({*find_kv_preset("k8v4"), {}, window}, false);
+    run({*find_kv_preset("k8v4"), {kKvK4V2}, window}, true);
+  }
+}
+
 TEST(PrefixCache, RefusesALadderThatMakesNoSense) {
   ThreadPool threads(1);
   KvCacheOptions options{.preset = kKvPresetF16,
@@ -399,9 +424,9 @@ TEST(PrefixCache, RefusesALadderThatMakesNoSense) {
   };
   EXPECT_NE(refusal().find("without a prefix cache"), std::string::npos);
   options.prefix_cache = true;
-  options.sliding_window = 100;
+  options.windows.assign(static_cast<size_t>(options.layers), 100);
   EXPECT_NE(refusal().find("sliding-window"), std::string::npos);
-  options.sliding_window = 0;
+  options.windows.clear();
   options.ladder = {kKvF16};
   EXPECT_NE(refusal().find("only to fp8, formats of codes"), std::string::npos);
   options.ladder = {kKvK4V2};

@@ -34,6 +34,10 @@ void give_layers_windows(ModelConfig& config) {
   config.layer_kinds = {{.windowed = true}, {.windowed = false}, {.windowed = true}};
 }
 
+void give_all_layers_windows(ModelConfig& config) {
+  config.sliding_window = 50;
+}
+
 // Records the log probabilities of the most likely tokens at each generated token.
 class LogprobSink final : public RecordingSink {
  public:
@@ -217,6 +221,8 @@ INSTANTIATE_TEST_SUITE_P(
         with_coded_residuals({"replayed_sections_behind_codes", short_sections(128)}),
         with_coded_residuals(windowed("k4v2_of_windows_behind_codes", "k4v2")),
         Numbers{"k8v4_of_qwen3", *find_kv_preset("k8v4"), "Qwen3ForCausalLM"},
+        Numbers{"k8v4_of_windows_in_all_layers", *find_kv_preset("k8v4"), "MistralForCausalLM",
+                give_all_layers_windows},
         windowed("f16_of_windows_by_layer", "f16"), windowed("k8v4_of_windows_by_layer", "k8v4"),
         windowed("k4v2_of_windows_by_layer", "k4v2"), windowed("s50_of_windows_by_layer", "s50")),
     [](const auto& numbers) { return numbers.param.name; });

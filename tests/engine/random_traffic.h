@@ -42,7 +42,10 @@ class RandomTraffic {
         also_(chance(0.5)   ? std::vector<KvPreset>{}
               : chance(0.5) ? std::vector<KvPreset>{lossy_in_name()}
                             : std::vector<KvPreset>{replaying_in_name(section_)}),
-        section_step_(chance(0.4)) {}
+        section_step_(chance(0.4)),
+        window_(also_.empty() && !section_step_ && chance(0.5) ? pick(1, 200) : 0) {}
+
+  int32_t window() const { return window_; }  // of the model's second layer; 0: none
 
   int32_t tenants() const { return tenants_; }
   KvPreset own_preset() const {
@@ -66,7 +69,7 @@ class RandomTraffic {
     if (section_step_) {
       options.kv_section_step = replaying_in_name(section_);
     }
-    const KvCacheOptions kv = FakeEngine::kv_options(options, own_preset(), also_);
+    const KvCacheOptions kv = FakeEngine::kv_options(options, own_preset(), also_, window_);
     const auto min = static_cast<int32_t>(context_row_pages(kv));
     options.kv_bytes = kv_memory(kv, min + pick(0, 3 * min));
     return options;
@@ -150,6 +153,7 @@ class RandomTraffic {
   int32_t section_;  // tokens
   std::vector<KvPreset> also_;
   bool section_step_;
+  int32_t window_;
   std::vector<std::vector<int32_t>> texts_;  // prompts and their answers
 };
 

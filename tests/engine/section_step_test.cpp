@@ -198,8 +198,9 @@ TEST(SectionStep, IsRefusedByName) {
   EXPECT_EQ(error_of([](KvCacheOptions&) {}), "");
   EXPECT_THAT(error_of([](KvCacheOptions& o) { o.prefix_cache = false; }),
               HasSubstr("no use without a prefix cache"));
-  EXPECT_THAT(error_of([](KvCacheOptions& o) { o.sliding_window = 100; }),
-              HasSubstr("sliding-window attention"));
+  EXPECT_THAT(
+      error_of([](KvCacheOptions& o) { o.windows.assign(static_cast<size_t>(o.layers), 100); }),
+      HasSubstr("sliding-window attention"));
   EXPECT_THAT(error_of([](KvCacheOptions& o) { o.ladder = {kKvK4V2}; }),
               HasSubstr("k4v2 and a policy that drops tokens do not go together"));
   EXPECT_THAT(error_of([](KvCacheOptions& o) { o.preset = kKvPresetF16; }),

@@ -247,7 +247,9 @@ TEST(SectionPolicies, AreRefusedByName) {
   EXPECT_THAT(with([](KvPolicy& p) { p.sinks = 8; }), HasSubstr("sinks is 8"));
   EXPECT_THAT(with([](KvPolicy& p) { p.allocator = KvAllocator::uniform; }),
               HasSubstr("needs the rule budget, the allocator pages, and keep_share"));
-  EXPECT_THAT(error_of([](KvCacheOptions& options) { options.sliding_window = 100; }),
+  EXPECT_THAT(error_of([](KvCacheOptions& options) {
+                options.windows.assign(static_cast<size_t>(options.layers), 100);
+              }),
               HasSubstr("sliding-window attention"));
   EXPECT_THAT(error_of([](KvCacheOptions& options) {
                 options.also = {short_sections(kSection)};

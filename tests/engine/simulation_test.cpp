@@ -33,7 +33,8 @@ void print_running_seed(int /*signal*/) {
 class Simulation {
  public:
   explicit Simulation(uint64_t seed)
-      : traffic_(seed), fake_(engine_options(), traffic_.own_preset(), traffic_.also()) {}
+      : traffic_(seed),
+        fake_(engine_options(), traffic_.own_preset(), traffic_.also(), traffic_.window()) {}
 
   int64_t run(int64_t steps) {
     for (int64_t step = 0; step < steps; ++step) {

@@ -51,8 +51,6 @@ void check_attention(const AttentionArgs& args) {
         span.count > 0 && span.first_row >= 0 && span.first_row + span.count <= args.queries.rows,
         "attention: a sequence's rows");
     TESSERA_CHECK(span.context >= 0, "attention: a sequence's context");
-    TESSERA_CHECK(args.sliding_window == 0 || span.tiers.high == span.tiers.low,
-                  "attention: a sliding window needs rows of one tier");
     TESSERA_CHECK(span.newest == 0 || residual.is_floats(),
                   "attention: dense newest tokens need residual buffers of floats");
     TESSERA_CHECK(span.newest == 0 || args.sliding_window == 0,

@@ -17,6 +17,9 @@ namespace {
 void encode_row(const TokenOps& ops, const KvDemoteArgs& args, const PrefixBlock& prefix_block,
                 int64_t head, std::byte* scratch) {
   const KvPool& pool = args.pool;
+  if (pool.window_of(head) > 0) {
+    return;
+  }
   const KvPagesView& pages = pool.pages;
   const KvPageLayout& from = pages.layouts[prefix_block.tier];
   const KvPageLayout& to = pages.layouts[args.tier];
@@ -40,7 +43,8 @@ void recycle(const KvPool& pool, int32_t handle, int32_t kept) {
   const FreeList free_list(pool);
   for (int64_t head = 0; head < int64_t{pool.pages.layers} * pool.pages.kv_heads; ++head) {
     int32_t* table = pool.prefix_block_table(handle, head);
-    for (int32_t i = kept; i < pool.prefix_block_pages && table[i] != kNoPage; ++i) {
+    for (int32_t i = kept;
+         pool.window_of(head) == 0 && i < pool.prefix_block_pages && table[i] != kNoPage; ++i) {
       free_list.release_page(table[i]);
       table[i] = kNoPage;
     }
@@ -62,7 +66,8 @@ void check(const KvDemoteArgs& args) {
         "kv_demote: to a format that is no denser");
     for (int64_t head = 0; head < int64_t{pool.pages.layers} * pool.pages.kv_heads; ++head) {
       const int32_t* table = pool.prefix_block_table(prefix_block.handle, head);
-      for (int32_t i = 0; i < pool.prefix_block_pages_of(prefix_block.tier); ++i) {
+      const bool windowed = pool.window_of(head) > 0;
+      for (int32_t i = 0; !windowed && i < pool.prefix_block_pages_of(prefix_block.tier); ++i) {
         TESSERA_CHECK(table[i] != kNoPage && pool.owners[table[i]] == 1,
                       "kv_demote: a page that others hold, or none");
       }

@@ -36,16 +36,34 @@ void fork_end(const KvPool& pool, const RowEnd& end, const int32_t* from, int32_
   }
 }
 
+// Copies the pages of a row of a layer with a window.
+void copy_windowed(const KvPool& pool, const KvFork& fork, int32_t window, const int32_t* from,
+                   int32_t* to) {
+  const int32_t capacity = pool.pages.layouts[fork.tiers.high].capacity;
+  const int64_t end = div_ceil(fork.closed_tokens(), capacity);
+  for (int32_t i = passed_pages(window, fork.passed, capacity); i < end; ++i) {
+    TESSERA_CHECK(from[i] != kNoPage, "kv_fork: a page that the source has passed");
+    to[i] = FreeList(pool).take();
+    std::memcpy(pool.pages.page(to[i]), pool.pages.page(from[i]),
+                static_cast<size_t>(pool.pages.page_bytes));
+  }
+}
+
 void fork_row(const KvPool& pool, const KvFork& fork, int64_t from, int64_t to) {
   const KvPagesView& pages = pool.pages;
   const int32_t* source = pages.table(from);
   int32_t* target = pool.tables + to * pages.row_pages;
-  const KvRow counts{fork.high_of(pages.rows[from].high), pages.rows[from].low};
+  const int32_t window = pool.window_of(from % (int64_t{pages.layers} * pages.kv_heads));
+  const KvRow counts = fork.counts_of(pages.rows[from], window);
   TESSERA_CHECK(target[0] == kNoPage && target[pages.row_pages - 1] == kNoPage,
                 "kv_fork: the copy's slot holds pages");
-  fork_end(pool, {pages.layouts[fork.tiers.high], counts.high, 0, 1}, source, target);
-  fork_end(pool, {pages.layouts[fork.tiers.low], counts.low, pages.row_pages - 1, -1}, source,
-           target);
+  if (window > 0) {
+    copy_windowed(pool, fork, window, source, target);
+  } else {
+    fork_end(pool, {pages.layouts[fork.tiers.high], counts.high, 0, 1}, source, target);
+    fork_end(pool, {pages.layouts[fork.tiers.low], counts.low, pages.row_pages - 1, -1}, source,
+             target);
+  }
   pages.rows[to] = counts;
   std::memcpy(pages.residual(to), pages.residual(from),
               static_cast<size_t>(pages.residual_layout.page_bytes));

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstring>
 
 #include "kernels/check.h"
@@ -7,6 +8,22 @@
 namespace tessera::scalar {
 namespace {
 
+// Shares the pages of a block in a row of a layer with a window.
+void share_windowed(const KvPool& pool, const KvShare& share, int64_t head) {
+  const KvPagesView& pages = pool.pages;
+  const int32_t* from = pages.table(pages.row_index(share.slot, 0, 0) + head);
+  int32_t* to = pool.prefix_block_table(share.handle, head);
+  const WindowedPages of =
+      WindowedPages::of(pool.window_of(head), share.first + share.low, share.tokens_in(pool),
+                        pages.layouts[share.tier].capacity);
+  for (int32_t i = of.kept; share.windows && i < of.end; ++i) {
+    TESSERA_CHECK(to[i - of.begin] == kNoPage, "kv_share: the handle holds a prefix block");
+    TESSERA_CHECK(from[i] != kNoPage, "kv_share: a page that the slot has passed");
+    FreeList(pool).share(from[i]);
+    to[i - of.begin] = from[i];
+  }
+}
+
 void share(const KvPool& pool, const KvShare& share) {
   check_share(pool, share);
   const KvPagesView& pages = pool.pages;
@@ -15,6 +32,10 @@ void share(const KvPool& pool, const KvShare& share) {
   const int32_t capacity = pages.layouts[share.tier].capacity;
   for (int64_t head = 0; head < int64_t{pages.layers} * pages.kv_heads; ++head) {
     const int64_t row = first_row + head;
+    if (pool.window_of(head) > 0) {
+      share_windowed(pool, share, head);
+      continue;
+    }
     const int32_t high = pages.rows[row].high;
     const int32_t first_token = share.first - lost_in_sections(share.closed, high);
     int32_t first = first_token / capacity;
@@ -83,6 +104,35 @@ class RowFiller {
   int32_t right_ = 0;
 };
 
+// Fills a row of a layer with a window.
+void attach_windowed(const KvPool& pool, const KvAttachment& attachment, int64_t head) {
+  const KvPagesView& pages = pool.pages;
+  const int64_t row = pages.row_index(attachment.slot, 0, 0) + head;
+  const int32_t capacity = pages.layouts[attachment.tiers.high].capacity;
+  int32_t* const table = pool.tables + row * pages.row_pages;
+  int32_t tokens = 0;
+  for (const PrefixBlock& prefix_block : attachment.prefix_blocks) {
+    tokens += prefix_block.tokens_in(pool);
+  }
+  TESSERA_CHECK(tokens / capacity <= pages.row_pages,
+                "kv_attach: more pages than a row has room for");
+  const int32_t passed = passed_pages(pool.window_of(head), attachment.passed, capacity);
+  int32_t position = 0;
+  for (const PrefixBlock& prefix_block : attachment.prefix_blocks) {
+    const int32_t* from = pool.prefix_block_table(prefix_block.handle, head);
+    const int32_t first = position / capacity;
+    position += prefix_block.tokens_in(pool);
+    for (int32_t i = std::max(first, passed); i < position / capacity; ++i) {
+      TESSERA_CHECK(table[i] == kNoPage, "kv_attach: the slot holds pages");
+      TESSERA_CHECK(from[i - first] != kNoPage,
+                    "kv_attach: the handle has no page that a window sees");
+      FreeList(pool).share(from[i - first]);
+      table[i] = from[i - first];
+    }
+  }
+  pages.rows[row].high = tokens;
+}
+
 void attach(const KvPool& pool, const KvAttachment& attachment) {
   const KvPagesView& pages = pool.pages;
   const KvTiers tiers = attachment.tiers;
@@ -94,6 +144,10 @@ void attach(const KvPool& pool, const KvAttachment& attachment) {
   }
   const int64_t first_row = pages.row_index(attachment.slot, 0, 0);
   for (int64_t head = 0; head < int64_t{pages.layers} * pages.kv_heads; ++head) {
+    if (pool.window_of(head) > 0) {
+      attach_windowed(pool, attachment, head);
+      continue;
+    }
     RowFiller row(pool, first_row + head);
     int32_t position = 0;
     for (const PrefixBlock& prefix_block : attachment.prefix_blocks) {
@@ -103,19 +157,24 @@ void attach(const KvPool& pool, const KvAttachment& attachment) {
   }
 }
 
-void drop(const KvPool& pool, int32_t handle) {
+void drop(const KvPool& pool, int32_t handle, bool windows_only) {
   TESSERA_CHECK(handle >= 0 && handle < pool.prefix_blocks, "kv_evict: no such prefix block");
   const FreeList free_list(pool);
   int64_t released = 0;
   for (int64_t head = 0; head < int64_t{pool.pages.layers} * pool.pages.kv_heads; ++head) {
     int32_t* table = pool.prefix_block_table(handle, head);
-    for (int32_t i = 0; i < pool.prefix_block_pages && table[i] != kNoPage; ++i) {
+    const bool windowed = pool.window_of(head) > 0;
+    for (int32_t i = 0; i < pool.prefix_block_pages && (!windows_only || windowed); ++i) {
+      if (table[i] == kNoPage) {  // a window has passed the first pages of its rows
+        continue;
+      }
       free_list.release_page(table[i]);
       table[i] = kNoPage;
       ++released;
     }
   }
-  TESSERA_CHECK(released > 0, "kv_evict: the handle holds no prefix block");
+  TESSERA_CHECK(released > 0 || pool.windows != nullptr,
+                "kv_evict: the handle holds no prefix block");
 }
 
 }  // namespace
@@ -156,7 +215,7 @@ void kv_own(const KvOwnArgs& args, Stream) {
 
 void kv_evict(const KvEvictArgs& args, Stream) {
   for (const int32_t handle : args.handles) {
-    drop(args.pool, handle);
+    drop(args.pool, handle, args.windows_only);
   }
 }
 

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "kernels/check.h"
 #include "kernels/cpu/pages/free_list.h"
 #include "kernels/cpu/pages/ops.h"
@@ -13,6 +15,11 @@ void release(const KvPool& pool, int32_t slot) {
   for (int64_t row = first; row < first + int64_t{pages.layers} * pages.kv_heads; ++row) {
     int32_t* table = pool.tables + row * pages.row_pages;
     int32_t left = 0;
+    if (pool.window_of(row - first) > 0) {
+      left = static_cast<int32_t>(
+          std::find_if(table, table + pages.row_pages, [](int32_t id) { return id != kNoPage; }) -
+          table);
+    }
     for (; left < pages.row_pages && table[left] != kNoPage; ++left) {
       free_list.release_page(table[left]);
       table[left] = kNoPage;
@@ -22,6 +29,24 @@ void release(const KvPool& pool, int32_t slot) {
       table[i] = kNoPage;
     }
     pages.rows[row] = {};
+  }
+}
+
+void pass(const KvPool& pool, const KvPassed& passed) {
+  const KvPagesView& pages = pool.pages;
+  TESSERA_CHECK(passed.slot >= 0 && passed.slot < pool.slots, "kv_resize: no such slot");
+  const FreeList free_list(pool);
+  const int32_t capacity = pages.layouts[passed.tier].capacity;
+  const int64_t first = pages.row_index(passed.slot, 0, 0);
+  for (int64_t head = 0; head < int64_t{pages.layers} * pages.kv_heads; ++head) {
+    const int32_t window = pool.window_of(head);
+    int32_t* table = pool.tables + (first + head) * pages.row_pages;
+    const int32_t end = passed_pages(window, passed.to, capacity);
+    for (int32_t i = passed_pages(window, passed.from, capacity); i < end; ++i) {
+      TESSERA_CHECK(table[i] != kNoPage, "kv_resize: a page is passed twice");
+      free_list.release_page(table[i]);
+      table[i] = kNoPage;
+    }
   }
 }
 
@@ -57,6 +82,9 @@ int32_t grow(const KvPool& pool, const KvGrowth& growth) {
 void kv_resize(const KvResizeArgs& args, Stream) {
   for (const int32_t slot : args.released) {
     release(args.pool, slot);
+  }
+  for (const KvPassed& passed : args.passed) {
+    pass(args.pool, passed);
   }
   TESSERA_CHECK(args.taken.empty() || args.taken.size() == args.grown.size(),
                 "kv_resize: a number of pages for each growth");

@@ -69,7 +69,8 @@ class Snapshot {
     const KvRow counts = pages_.rows[row];
     const int64_t left = div_ceil(counts.high, pages_.layouts[snapshot_.tiers.high].capacity);
     const int64_t right = div_ceil(counts.low, pages_.layouts[snapshot_.tiers.low].capacity);
-    for (int64_t i = 0; i < left; ++i) {
+    const int64_t head = row - pages_.row_index(snapshot_.slot, 0, 0);
+    for (int64_t i = snapshot_.passed_in(pool_, head); i < left; ++i) {
       visit(table[i]);
     }
     for (int64_t i = 0; i < right; ++i) {

@@ -324,8 +324,6 @@ void check_args(const AttentionArgs& args) {
                       span.first_row + span.count <= args.queries.rows && span.context >= 0,
                   "attention: a sequence's rows");
     TESSERA_CHECK(!span.selects(), "attention: a step for a backend that selects tiles");
-    TESSERA_CHECK(args.sliding_window == 0 || span.tiers.high == span.tiers.low,
-                  "attention: a sliding window needs rows of one tier");
   }
 }
 

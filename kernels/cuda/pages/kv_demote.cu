@@ -71,6 +71,9 @@ class RowDemotion {
 template <FormatKind kTo>
 TESSERA_KERNEL(kTileThreads, 4)
 demote_kernel(KvPool pool, Plan<PrefixBlock> prefix_blocks, uint8_t tier, std::byte* scratch) {
+  if (pool.window_of(block_x()) > 0) {
+    return;
+  }
   for (int32_t i = 0; i < prefix_blocks.count; ++i) {
     RowDemotion<kTo>(pool, prefix_blocks.data[i], tier, block_x(),
                      scratch + block_x() * pool.pages.page_bytes)
@@ -87,7 +90,8 @@ recycle_kernel(KvPool pool, Plan<PrefixBlock> prefix_blocks, int32_t kept) {
   for (int64_t first = 0; first < entries; first += kPoolThreads) {
     const int64_t i = first + thread();
     int32_t* entry = nullptr;
-    if (i < entries && i % pool.prefix_block_pages >= kept) {
+    const int64_t head = i % of_prefix_block / pool.prefix_block_pages;
+    if (i < entries && i % pool.prefix_block_pages >= kept && pool.window_of(head) == 0) {
       entry = pool.prefix_block_table(prefix_blocks.data[i / of_prefix_block].handle, 0) +
               i % of_prefix_block;
     }

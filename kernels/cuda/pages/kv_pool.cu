@@ -8,8 +8,39 @@ namespace {
 
 using namespace simt;
 
-TESSERA_KERNEL(kPoolThreads)
-resize_kernel(KvPool pool, Plan<int32_t> released, Plan<KvGrowth> grown, int32_t* taken) {
+struct Resizing {
+  Plan<int32_t> released;
+  Plan<KvPassed> passed;
+  Plan<KvGrowth> grown;
+  int32_t most_passed;  // upper bound of the pages that a row has passed
+};
+
+// Releases the pages that the slots have passed, one for each thread at a time.
+TESSERA_DEVICE void pass(const KvPool& pool, const Resizing& changes, BlockFreeList& free_list) {
+  const KvPagesView& pages = pool.pages;
+  const int64_t places = changes.passed.count * slot_rows(pool) * changes.most_passed;
+  for (int64_t first = 0; first < places; first += kPoolThreads) {
+    const int64_t i = first + thread();
+    int32_t* entry = nullptr;
+    if (i < places) {
+      const int64_t row = i / changes.most_passed;
+      const int64_t head = row % slot_rows(pool);
+      const KvPassed& of = changes.passed.data[row / slot_rows(pool)];
+      const int32_t capacity = pages.layouts[of.tier].capacity;
+      const int64_t place = passed_pages(pool.window_of(head), of.from, capacity) +
+                            i % changes.most_passed;
+      if (place < passed_pages(pool.window_of(head), of.to, capacity)) {
+        entry = pool.tables + (pages.row_index(of.slot, 0, 0) + head) * pages.row_pages + place;
+        simt::check(*entry != kNoPage);
+      }
+    }
+    free_list.release_page(entry);
+  }
+}
+
+TESSERA_KERNEL(kPoolThreads) resize_kernel(KvPool pool, Resizing changes, int32_t* taken) {
+  const Plan<int32_t>& released = changes.released;
+  const Plan<KvGrowth>& grown = changes.grown;
   BlockFreeList free_list(pool, shared<BlockFreeList::Memory>());
   const KvPagesView& pages = pool.pages;
   const int64_t released_rows = released.count * slot_rows(pool);
@@ -27,6 +58,7 @@ resize_kernel(KvPool pool, Plan<int32_t> released, Plan<KvGrowth> grown, int32_t
     }
     free_list.release_page(entry);
   }
+  pass(pool, changes, free_list);
   sync_block();
   const int64_t grown_rows = grown.count * slot_rows(pool);
   for (int64_t first = 0; first < grown_rows; first += kPoolThreads) {
@@ -73,16 +105,26 @@ struct ForkRow {
   int32_t low_full;
   bool high_partly;
   bool low_partly;
+  // Of a row of a layer with a window: pages [passed, end) are copied. No page is shared then.
+  int32_t passed;
+  int32_t end;
 };
 TESSERA_DEVICE ForkRow fork_row(const KvPool& pool, const KvFork& fork, int64_t in_slot) {
   const KvPagesView& pages = pool.pages;
   ForkRow row;
   row.from = pages.row_index(fork.from, 0, 0) + in_slot;
   row.to = pages.row_index(fork.to, 0, 0) + in_slot;
-  row.counts = pages.rows[row.from];
-  row.counts.high = fork.high_of(row.counts.high);
+  const int32_t window = pool.window_of(in_slot);
+  row.counts = fork.counts_of(pages.rows[row.from], window);
   const int32_t high = pages.layouts[fork.tiers.high].capacity;
   const int32_t low = pages.layouts[fork.tiers.low].capacity;
+  row.passed = passed_pages(window, fork.passed, high);
+  row.end = window > 0 ? static_cast<int32_t>(div_ceil(row.counts.high, high)) : 0;
+  if (window > 0) {
+    row.high_full = row.low_full = 0;
+    row.high_partly = row.low_partly = false;
+    return row;
+  }
   row.high_full = row.counts.high / high;
   row.low_full = row.counts.low / low;
   row.high_partly = row.counts.high % high != 0;
@@ -103,8 +145,11 @@ TESSERA_KERNEL(kPoolThreads) fork_pages_kernel(KvPool pool, Plan<KvFork> forks) 
       const int32_t* table = pages.table(row.to);
       simt::check(table[0] == kNoPage && table[pages.row_pages - 1] == kNoPage);
     }
-    free_list.take((row.high_partly ? 1 : 0) + (row.low_partly ? 1 : 0));
+    free_list.take((row.high_partly ? 1 : 0) + (row.low_partly ? 1 : 0) + row.end - row.passed);
     int32_t* table = pool.tables + row.to * pages.row_pages;
+    for (int32_t place = row.passed; place < row.end; ++place) {
+      table[place] = free_list.page(place - row.passed);
+    }
     if (row.high_partly) {
       table[row.high_full] = free_list.page(0);
     }
@@ -135,6 +180,10 @@ TESSERA_KERNEL(kCopyThreads) fork_rows_kernel(KvPool pool, const KvFork* forks) 
     const int32_t entry = i < row.high_full ? i : last - (i - row.high_full);
     share_page(pool, from[entry]);
     to[entry] = from[entry];
+  }
+  for (int32_t i = row.passed; i < row.end; ++i) {
+    simt::check(from[i] != kNoPage);
+    copy_bytes(pages.page(from[i]), pages.page(to[i]), pages.page_bytes, block_team());
   }
   if (row.high_partly) {
     copy_bytes(pages.page(from[row.high_full]), pages.page(to[row.high_full]), pages.page_bytes,
@@ -168,6 +217,18 @@ TESSERA_KERNEL(kPrefixBlockThreads) share_kernel(KvPool pool, const KvShare* sha
   const KvPagesView& pages = pool.pages;
   const KvShare share = shares[block_x()];
   const int64_t row = pages.row_index(share.slot, 0, 0) + block_y();
+  if (const int32_t window = pool.window_of(block_y()); window > 0) {
+    const WindowedPages of = WindowedPages::of(
+        window, share.first + share.low, share.tokens_in(pool), pages.layouts[share.tier].capacity);
+    int32_t* to = pool.prefix_block_table(share.handle, block_y()) - of.begin;
+    for (int32_t i = of.kept + thread(); share.windows && i < of.end; i += threads()) {
+      const int32_t id = pages.table(row)[i];
+      simt::check(to[i] == kNoPage && id != kNoPage);
+      share_page(pool, id);
+      to[i] = id;
+    }
+    return;
+  }
   const int32_t high = pages.rows[row].high;
   const int32_t capacity = pages.layouts[share.tier].capacity;
   const int32_t first_token = share.first - lost_in_sections(share.closed, high);
@@ -193,11 +254,48 @@ TESSERA_KERNEL(kPrefixBlockThreads) share_kernel(KvPool pool, const KvShare* sha
 struct Attachment {
   int32_t slot;
   KvTiers tiers;
+  int32_t passed;
 };
+
+// Fills a row of a layer with a window.
+TESSERA_DEVICE void attach_windowed(const KvPool& pool, const Attachment& to,
+                                    const Plan<PrefixBlock>& prefix_blocks) {
+  const KvPagesView& pages = pool.pages;
+  const int64_t row = pages.row_index(to.slot, 0, 0) + block_y();
+  const int32_t capacity = pages.layouts[to.tiers.high].capacity;
+  int32_t* table = pool.tables + row * pages.row_pages;
+  int32_t tokens = 0;
+  for (int32_t u = 0; u < prefix_blocks.count; ++u) {
+    tokens += prefix_blocks.data[u].tokens_in(pool);
+  }
+  simt::check(tokens / capacity <= pages.row_pages);
+  const int32_t passed = passed_pages(pool.window_of(block_y()), to.passed, capacity);
+  int32_t position = 0;
+  for (int32_t u = 0; u < prefix_blocks.count; ++u) {
+    const PrefixBlock& prefix_block = prefix_blocks.data[u];
+    const int32_t first = position / capacity;
+    position += prefix_block.tokens_in(pool);
+    const int32_t* from = pool.prefix_block_table(prefix_block.handle, block_y());
+    for (int32_t i = (first > passed ? first : passed) + thread(); i < position / capacity;
+         i += threads()) {
+      const int32_t id = from[i - first];
+      simt::check(id != kNoPage && table[i] == kNoPage);
+      share_page(pool, id);
+      table[i] = id;
+    }
+  }
+  if (thread() == 0) {
+    pages.rows[row].high = tokens;
+  }
+}
 
 // One thread block for each row of the slot.
 TESSERA_KERNEL(kPrefixBlockThreads)
 attach_kernel(KvPool pool, Attachment to, Plan<PrefixBlock> prefix_blocks) {
+  if (pool.window_of(block_y()) > 0) {
+    attach_windowed(pool, to, prefix_blocks);
+    return;
+  }
   const KvPagesView& pages = pool.pages;
   const int64_t row = pages.row_index(to.slot, 0, 0) + block_y();
   int32_t* table = pool.tables + row * pages.row_pages;
@@ -267,16 +365,18 @@ TESSERA_KERNEL(kWarp) own_pages_kernel(KvPool pool, int64_t taken) {
   }
 }
 
-TESSERA_KERNEL(kPoolThreads) evict_kernel(KvPool pool, Plan<int32_t> handles) {
+TESSERA_KERNEL(kPoolThreads)
+evict_kernel(KvPool pool, Plan<int32_t> handles, bool windows_only) {
   BlockFreeList free_list(pool, shared<BlockFreeList::Memory>());
   const int64_t of_prefix_block = slot_rows(pool) * pool.prefix_block_pages;
   const int64_t entries = handles.count * of_prefix_block;
   for (int64_t first = 0; first < entries; first += kPoolThreads) {
     const int64_t i = first + thread();
-    free_list.release_page(i < entries
-                               ? pool.prefix_block_table(handles.data[i / of_prefix_block], 0) +
-                                     i % of_prefix_block
-                               : nullptr);
+    const int64_t head = i % of_prefix_block / pool.prefix_block_pages;
+    const bool evicted = i < entries && (!windows_only || pool.window_of(head) > 0);
+    free_list.release_page(evicted ? pool.prefix_block_table(handles.data[i / of_prefix_block], 0) +
+                                         i % of_prefix_block
+                                   : nullptr);
   }
   free_list.finish();
 }
@@ -302,9 +402,19 @@ void kv_resize(const KvResizeArgs& args, Stream stream) {
   }
   TESSERA_CHECK(args.taken.empty() || args.taken.size() == args.grown.size(),
                 "kv_resize: `taken` needs one entry for each growth");
-  if (!args.released.empty() || !args.grown.empty()) {
-    launch(stream, kOneBlock, resize_kernel, args.pool, plan_of(args.released, stream),
-           plan_of(args.grown, stream), collect(args.taken, stream));
+  int32_t most_passed = 0;
+  for (const KvPassed& passed : args.passed) {
+    TESSERA_CHECK(passed.slot >= 0 && passed.slot < args.pool.slots, "kv_resize: no such slot");
+    const int32_t capacity = args.pool.pages.layouts[passed.tier].capacity;
+    TESSERA_CHECK(capacity > 0, "kv_resize: no such tier");
+    // A window moves by whole groups, which begin and end within pages.
+    const int64_t most = div_ceil(round_up(passed.to - passed.from, kKvGroup) + kKvGroup, capacity);
+    most_passed = most_passed < most + 1 ? static_cast<int32_t>(most) + 1 : most_passed;
+  }
+  if (!args.released.empty() || !args.passed.empty() || !args.grown.empty()) {
+    const Resizing changes{plan_of(args.released, stream), plan_of(args.passed, stream),
+                           plan_of(args.grown, stream), most_passed};
+    launch(stream, kOneBlock, resize_kernel, args.pool, changes, collect(args.taken, stream));
   }
 }
 
@@ -343,7 +453,7 @@ void kv_attach(const KvAttachArgs& args, Stream stream) {
                     "kv_attach: a prefix block of neither tier");
     }
     launch(stream, block_per_row(args.pool, 1, kPrefixBlockThreads), attach_kernel, args.pool,
-           Attachment{one.slot, one.tiers}, plan_of(one.prefix_blocks, stream));
+           Attachment{one.slot, one.tiers, one.passed}, plan_of(one.prefix_blocks, stream));
   }
 }
 
@@ -364,7 +474,8 @@ void kv_evict(const KvEvictArgs& args, Stream stream) {
                   "kv_evict: no such prefix block");
   }
   if (!args.handles.empty()) {
-    launch(stream, kOneBlock, evict_kernel, args.pool, plan_of(args.handles, stream));
+    launch(stream, kOneBlock, evict_kernel, args.pool, plan_of(args.handles, stream),
+           args.windows_only);
   }
 }
 

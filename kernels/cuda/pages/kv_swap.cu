@@ -24,19 +24,29 @@ struct Slice {
   std::byte* bytes;
 };
 
-// Page-table entries in use at the left and right end of a row.
+// Page-table entries in use at the left and right end of a row, and where the left ones begin.
 struct RowPages {
+  int32_t first;
   int32_t left;
   int32_t right;
+
+  // Returns: the row's table entry of its page `i`.
+  constexpr int32_t entry(const KvPagesView& pages, int32_t i) const {
+    return i < left ? first + i : pages.row_pages - 1 - (i - left);
+  }
 };
-constexpr RowPages row_pages(const KvPagesView& pages, KvTiers tiers, KvRow counts) {
-  return {
-      static_cast<int32_t>(div_ceil(counts.high, pages.layouts[tiers.high].capacity)),
-      static_cast<int32_t>(div_ceil(counts.low, pages.layouts[tiers.low].capacity)),
-  };
+constexpr RowPages row_pages(const KvPool& pool, const KvSnapshot& snapshot, int64_t head,
+                             KvRow counts) {
+  const int32_t high = pool.pages.layouts[snapshot.tiers.high].capacity;
+  const int32_t low = pool.pages.layouts[snapshot.tiers.low].capacity;
+  const int32_t passed = snapshot.passed_in(pool, head);
+  return {passed, static_cast<int32_t>(div_ceil(counts.high, high)) - passed,
+          static_cast<int32_t>(div_ceil(counts.low, low))};
 }
-constexpr int64_t row_bytes(const KvPagesView& pages, const KvSnapshot& snapshot, KvRow counts) {
-  const RowPages held = row_pages(pages, snapshot.tiers, counts);
+constexpr int64_t row_bytes(const KvPool& pool, const KvSnapshot& snapshot, int64_t head,
+                            KvRow counts) {
+  const KvPagesView& pages = pool.pages;
+  const RowPages held = row_pages(pool, snapshot, head, counts);
   const int64_t token_scores = counts.high + snapshot.tokens % kKvGroup + counts.low;
   return int64_t{sizeof(KvRow)} + (held.left + held.right) * pages.page_bytes +
          pages.residual_layout.page_bytes + kv_query_sum_bytes(pages) +
@@ -77,15 +87,12 @@ move_kernel(KvPool pool, KvSnapshot snapshot, const int64_t* offsets, Slice slic
   }
   RowSnapshot rows(slice, offsets[block_x()], swap_out);
   const KvRow counts = pages.rows[row];
-  const RowPages held = row_pages(pages, snapshot.tiers, counts);
+  const RowPages held = row_pages(pool, snapshot, block_x(), counts);
   const int32_t* table = pages.table(row);
   sync_block();  // at swap-in the counts are already set; they are copied again, unchanged
   rows.move(&pages.rows[row], sizeof(KvRow));
-  for (int32_t i = 0; i < held.left; ++i) {
-    rows.move(pages.page(table[i]), pages.page_bytes);
-  }
-  for (int32_t i = 0; i < held.right; ++i) {
-    rows.move(pages.page(table[pages.row_pages - 1 - i]), pages.page_bytes);
+  for (int32_t i = 0; i < held.left + held.right; ++i) {
+    rows.move(pages.page(table[held.entry(pages, i)]), pages.page_bytes);
   }
   rows.move(pages.residual(row), pages.residual_layout.page_bytes);
   if (pages.query_sums != nullptr) {
@@ -109,14 +116,14 @@ TESSERA_KERNEL(kPoolThreads) take_kernel(KvPool pool, KvSnapshot snapshot, Plan<
     const int64_t row = pages.row_index(snapshot.slot, 0, 0) + i;
     RowPages held = {};
     if (i < counts.count) {
-      held = row_pages(pages, snapshot.tiers, counts.data[i]);
-      simt::check(held.left + held.right <= pages.row_pages);
+      held = row_pages(pool, snapshot, i, counts.data[i]);
+      simt::check(held.first + held.left + held.right <= pages.row_pages);
       pages.rows[row] = counts.data[i];
     }
     free_list.take(held.left + held.right);
     int32_t* table = pool.tables + row * pages.row_pages;
     for (int32_t p = 0; p < held.left + held.right; ++p) {
-      int32_t& entry = table[p < held.left ? p : pages.row_pages - 1 - (p - held.left)];
+      int32_t& entry = table[held.entry(pages, p)];
       simt::check(entry == kNoPage);
       entry = free_list.page(p);
     }
@@ -127,7 +134,8 @@ TESSERA_KERNEL(kPoolThreads) take_kernel(KvPool pool, KvSnapshot snapshot, Plan<
 std::vector<int64_t> offsets_of(const KvSnapshotArgs& args, std::span<const KvRow> counts) {
   std::vector<int64_t> offsets{0};
   for (const KvRow& row : counts) {
-    offsets.push_back(offsets.back() + row_bytes(args.pool.pages, args.snapshot, row));
+    const int64_t head = std::ssize(offsets) - 1;
+    offsets.push_back(offsets.back() + row_bytes(args.pool, args.snapshot, head, row));
   }
   TESSERA_CHECK(offsets.back() <= std::ssize(args.bytes),
                 "kv_swap_out, kv_swap_in: a snapshot of too few bytes");
@@ -181,7 +189,7 @@ void kv_swap_in(const KvSnapshotArgs& args, Stream stream) {
     TESSERA_CHECK(at + int64_t{sizeof(KvRow)} <= std::ssize(args.bytes),
                   "kv_swap_out, kv_swap_in: a snapshot of too few bytes");
     std::memcpy(&counts.emplace_back(), args.bytes.data() + at, sizeof(KvRow));
-    at += row_bytes(args.pool.pages, args.snapshot, counts.back());
+    at += row_bytes(args.pool, args.snapshot, row, counts.back());
   }
   const std::vector<int64_t> offsets = offsets_of(args, counts);
   launch(stream, kOneBlock, take_kernel, args.pool, args.snapshot,

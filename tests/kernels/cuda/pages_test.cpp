@@ -128,6 +128,89 @@ TEST_P(CudaPages, TakeThePagesTheOracleTakes) {
   expect_same({}, {0, 0, 0});
 }
 
+// The second layer has a window of 100. Every op that treats its rows in another way takes a turn.
+TEST_P(CudaPages, OfWindowsMoveAsTheOraclesDo) {
+  KvArenaShape shape = shape_of({kKvK8V4, kKvK4V2}, 8, 16);
+  shape.page_bytes = 512;  // 16 tokens of one format, 32 of the other
+  shape.windows.assign(static_cast<size_t>(shape.layers), 0);
+  shape.windows[1] = 100;
+  shape.pages = static_cast<int32_t>(shape.rows()) * shape.row_pages() + 100;
+  shape.prefix_block_tokens = 64;
+  shape.prefix_block_tiers = {0, 1};
+  make(shape);
+  const KvTiers tiers{0, 1};
+  const auto each = [&](auto&& op) {
+    both([&](const Backend& backend, KvArena& arena, Stream stream) {
+      op(backend, arena.pool(), stream);
+    });
+    for (int32_t slot = 0; slot < shape_.slots; ++slot) {
+      expect_same_tokens(slot, tiers, 0);
+      EXPECT_EQ((*actual_)->slot_pages(slot), (*expected_)->slot_pages(slot));
+    }
+    for (int32_t block = 0; block < 3; ++block) {
+      EXPECT_EQ((*actual_)->prefix_block_pages(block), (*expected_)->prefix_block_pages(block));
+    }
+  };
+  const auto pass = [&](KvPassed passed) {
+    each([&](const Backend& backend, const KvPool& pool, Stream stream) {
+      backend.kv_resize(
+          {.pool = pool, .released = {}, .grown = {}, .taken = {}, .passed = {&passed, 1}}, stream);
+    });
+  };
+  store({{0, 0, 200}}, tiers, {0, 1});
+  const KvShare shares[] = {{.slot = 0, .first = 0, .handle = 0},
+                            {.slot = 0, .first = 64, .handle = 1},
+                            {.slot = 0, .first = 128, .handle = 2}};
+  each([&](const Backend& backend, const KvPool& pool, Stream stream) {
+    backend.kv_share({pool, shares}, stream);
+  });
+  pass({0, 0, 0, 192});
+  const KvFork forks[] = {
+      {.from = 0, .to = 1, .tiers = tiers, .high = 192, .tokens = 200, .passed = 192}};
+  each([&](const Backend& backend, const KvPool& pool, Stream stream) {
+    backend.kv_fork({pool, forks}, stream);
+  });
+  const int64_t before = (*actual_)->prefix_block_pages(0);
+  const int32_t dropped[] = {0};
+  each([&](const Backend& backend, const KvPool& pool, Stream stream) {
+    backend.kv_evict({pool, dropped, true}, stream);
+  });
+  EXPECT_EQ((*actual_)->prefix_block_pages(0), before / 2);
+  const int32_t both_slots[] = {0, 1};
+  each([&](const Backend& backend, const KvPool& pool, Stream stream) {
+    backend.kv_resize({.pool = pool, .released = both_slots, .grown = {}}, stream);
+  });
+  const PrefixBlock demoted[] = {{0, 0}, {1, 0}};
+  std::vector<std::vector<std::byte>> scratches;
+  each([&](const Backend& backend, const KvPool& pool, Stream stream) {
+    scratches.emplace_back(
+        static_cast<size_t>(backend.kv_demote_scratch_bytes(pool.pages, stream)) + 64);
+    backend.kv_demote({pool, demoted, 1, scratches.back()}, stream);
+  });
+  const PrefixBlock blocks[] = {{0, 1}, {1, 1}, {2, 0}};
+  const KvAttachment attachments[] = {{2, tiers, blocks, 192}};
+  each([&](const Backend& backend, const KvPool& pool, Stream stream) {
+    backend.kv_attach({pool, attachments}, stream);
+  });
+  store({{2, 192, 158}}, tiers, {0, 1});
+  pass({2, 0, 192, 320});
+  std::vector<std::vector<std::byte>> snapshots;
+  each([&](const Backend& backend, const KvPool& pool, Stream stream) {
+    snapshots.emplace_back(size_t{1} << 20);
+    backend.kv_swap_out({pool, {2, tiers, 350, 320}, snapshots.back()}, stream);
+  });
+  size_t i = 0;
+  each([&](const Backend& backend, const KvPool& pool, Stream stream) {
+    backend.kv_swap_in({pool, {0, tiers, 350, 320}, snapshots[i++]}, stream);
+  });
+  const int32_t all[] = {0, 1, 2};
+  each([&](const Backend& backend, const KvPool& pool, Stream stream) {
+    backend.kv_resize({.pool = pool, .released = all, .grown = {}}, stream);
+    backend.kv_evict({pool, all}, stream);
+  });
+  EXPECT_EQ((*actual_)->free_pages(), shape.pages);
+}
+
 TEST_P(CudaPages, MoveAsTheOraclesDoInRandomSteps) {
   KvArenaShape shape = shape_of({kKvK8V4, kKvK4V2}, 8, 16);
   shape.page_bytes = 512;  // 16 tokens of one format, 32 of the other

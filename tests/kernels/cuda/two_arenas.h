@@ -136,11 +136,15 @@ class TwoArenas : public testing::TestWithParam<Device> {
     const KvTokenScore& at = pages.token_score_row(row)[place];
     return {at.score, at.position};
   }
+  // Empty: the row's queries have passed its page.
   static std::vector<float> token(const KvPagesView& pages, int64_t row, uint8_t tier, bool left,
                                   int32_t place) {
     const KvPageLayout& layout = pages.layouts[tier];
     const int32_t entry = place / layout.capacity;
     const int32_t id = pages.table(row)[left ? entry : pages.row_pages - 1 - entry];
+    if (id == kNoPage) {
+      return {};
+    }
     std::vector<float> channels(static_cast<size_t>(2 * pages.head_dim));
     decode_token(layout, pages.page(id), place % layout.capacity, channels.data(),
                  channels.data() + pages.head_dim);
