@@ -18,6 +18,7 @@
 #include "eval/run/evaluation.h"
 #include "eval/run/model_host.h"
 #include "eval/score/scoring.h"
+#include "models/rope_config.h"
 #include "models/status_macros.h"
 
 namespace tessera {
@@ -63,13 +64,21 @@ absl::StatusOr<Contest> open_engines(const EvalOptions& options, const Tokenizer
   return contest;
 }
 
-absl::StatusOr<Contest> open_laboratory(const EvalOptions& options, const Tokenizer& tokenizer,
+// Returns: tokens for methods that repeat a prompt behind it, if the model has so many.
+int32_t laboratory_context(const ModelConfig& config, int32_t longest) {
+  constexpr int32_t kRequest = 256;  // of a method, before the repetition
+  return std::max(longest, std::min(2 * longest + kRequest, longest_context(config)));
+}
+
+absl::StatusOr<Contest> open_laboratory(const EvalOptions& options, const ModelConfig& config,
+                                        const Tokenizer& tokenizer,
                                         const std::vector<Task>& tasks) {
-  lab::ModelOptions model{.model = options.model,
-                          .weights = options.weights,
-                          .isa = options.isa,
-                          .threads = options.threads,
-                          .context = static_cast<int32_t>(longest_trial(tasks))};
+  lab::ModelOptions model{
+      .model = options.model,
+      .weights = options.weights,
+      .isa = options.isa,
+      .threads = options.threads,
+      .context = laboratory_context(config, static_cast<int32_t>(longest_trial(tasks)))};
   Contest contest;
   TESSERA_ASSIGN_OR_RETURN(contest.model, lab::Model::load(model));
   contest.model->tokenizer = &tokenizer;
@@ -138,7 +147,7 @@ absl::StatusOr<Report> run_eval(const EvalOptions& options) {
   TESSERA_ASSIGN_OR_RETURN(Contest contest,
                            !options.url.empty() ? open_server(options, tasks)
                            : !options.methods.empty()
-                               ? open_laboratory(options, *tokenizer, tasks)
+                               ? open_laboratory(options, config, *tokenizer, tasks)
                                : open_engines(options, *tokenizer, tasks, context));
   Report report = head_of(options, contest);
   TESSERA_ASSIGN_OR_RETURN(Journal journal,

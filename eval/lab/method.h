@@ -43,16 +43,20 @@ class Method {
   // Fills an empty cache with what the method keeps of a prompt. The default keeps all of it.
   virtual void fill(const Prompt& prompt, Cache& cache) { add_all_tokens(prompt, cache); }
 
-  // Chooses what one query head group reads. The newest entry is the token's own.
+  // Called for each layer of a token, after its keys and values are stored and before heads read.
+  virtual void before_read(const LayerStep& /*step*/, Cache& /*cache*/) {}
+
+  // Chooses what a query head reads. The newest entry is the token's own.
+  // query: of the group, a row of read.queries
   // Returns: ascending indices of entries; no value: all of them.
-  virtual std::optional<std::vector<int32_t>> choose(const Read& /*read*/,
+  virtual std::optional<std::vector<int32_t>> choose(const Read& /*read*/, int32_t /*query*/,
                                                      const HeadCache& /*head*/) {
     return std::nullopt;
   }
 
   // Called after a token has been read and before the next one is stored. The method may drop or
   // replace entries.
-  // weights: [group, entries that were read], attention's probabilities
+  // weights: [group, entries], attention's probabilities; 0 for what a query head did not read
   virtual void after_read(const Read& /*read*/, MatrixView<const float> /*weights*/,
                           HeadCache& /*head*/) {}
 

@@ -21,8 +21,9 @@ struct LayerParts {
     const PackedWeight* weight = nullptr;
     std::span<const float> bias;
   };
-  std::vector<Product> products;    // of [queries, keys, values], in order of columns
-  std::span<const float> key_norm;  // of each head; empty: none
+  std::vector<Product> products;      // of [queries, keys, values], in order of columns
+  std::span<const float> query_norm;  // of each head; empty: none
+  std::span<const float> key_norm;    // likewise
   float norm_epsilon = 0;
   int32_t rotary_dim = 0;  // 0: no RoPE
   RopeTable keys;
@@ -86,11 +87,14 @@ void note_parts(const KvStoreArgs& args) {
        product != g_step.products.rend() && product->in.data == input; ++product) {
     parts.products.insert(parts.products.begin(), {product->weight, product->bias});
   }
-  parts.key_norm = {};
+  parts.query_norm = parts.key_norm = {};
   for (const RmsNormArgs& norm : g_step.norms) {
-    if (norm.out.data != args.keys.data) continue;
-    parts.key_norm = norm.weight;
-    parts.norm_epsilon = norm.epsilon;
+    if (norm.out.data == args.keys.data) {
+      parts.key_norm = norm.weight;
+      parts.norm_epsilon = norm.epsilon;
+    } else if (norm.out.data == args.rope.queries.data) {
+      parts.query_norm = norm.weight;
+    }
   }
   parts.rotary_dim = args.rope.rotary_dim;
   parts.keys = args.rope.key_table;
@@ -267,7 +271,7 @@ class ModelImpl final : public Model {
     turn(layer, position, heads, -1);
   }
 
-  KeysAndValues project(int32_t layer, const Rows& input) override {
+  Projected project(int32_t layer, const Rows& input) override {
     const LayerParts& parts = parts_[static_cast<size_t>(layer)];
     TESSERA_CHECK(!parts.products.empty(), "a step comes before project()");
     const int64_t kv_width = int64_t{shape_.kv_heads} * shape_.head_dim;
@@ -289,19 +293,25 @@ class ModelImpl final : public Model {
       column += product.weight->rows;
     }
     TESSERA_CHECK(column == qkv.cols(), "products of q, k and v");
+    const MatrixView<float> queries = qkv.view().columns(0, query_width);
     const MatrixView<float> keys = qkv.view().columns(query_width, kv_width);
-    if (!parts.key_norm.empty()) {
-      g_plain.rms_norm(
-          {.in = keys, .weight = parts.key_norm, .epsilon = parts.norm_epsilon, .out = keys},
-          pool_->stream());
-    }
-    KeysAndValues made{Rows(kv_width), Rows(kv_width)};
+    norm_heads(queries, parts.query_norm, parts.norm_epsilon);
+    norm_heads(keys, parts.key_norm, parts.norm_epsilon);
+    Projected made{Rows(query_width), Rows(kv_width), Rows(kv_width)};
+    made.queries_before.add(queries);
     made.keys_before.add(keys);
     made.values.add(qkv.view().columns(query_width + kv_width, kv_width));
     return made;
   }
 
  private:
+  // weight: of the heads' RMS norm; empty: they have none
+  void norm_heads(MatrixView<float> heads, std::span<const float> weight, float epsilon) {
+    if (weight.empty()) return;
+    g_plain.rms_norm({.in = heads, .weight = weight, .epsilon = epsilon, .out = heads},
+                     pool_->stream());
+  }
+
   // Returns: the rows that a kept prompt shares, with its tokens as far as they go.
   Prompt begin_prompt(std::span<const int32_t> tokens) const {
     Prompt begun;

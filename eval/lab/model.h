@@ -73,23 +73,24 @@ class Model {
   // of another computes the rest alone.
   virtual std::shared_ptr<const Prompt> prompt(std::span<const int32_t> tokens) = 0;
 
-  // Applies the layer's RoPE to a row of heads, or takes it back.
+  // Applies the layer's RoPE to a row of heads of keys, or takes it back.
   // Requires: a step has been computed.
   virtual void rotate(int32_t layer, int32_t position, std::span<float> heads) const = 0;
   virtual void rotate_back(int32_t layer, int32_t position, std::span<float> heads) const = 0;
 
-  // Computes the keys before RoPE and the values that the layer's weights make of other inputs.
+  // Computes what the layer's weights make of other inputs.
   // input: [tokens, hidden], in the place of LayerStep::input
   // Requires: a step has been computed.
-  struct KeysAndValues {
-    Rows keys_before;  // [tokens, kv_heads * head_dim]
+  struct Projected {
+    Rows queries_before;  // [tokens, heads * head_dim], before RoPE
+    Rows keys_before;     // [tokens, kv_heads * head_dim], before RoPE
     Rows values;
   };
-  virtual KeysAndValues project(int32_t layer, const Rows& input) = 0;
+  virtual Projected project(int32_t layer, const Rows& input) = 0;
 
   // A second model of the same vocabulary, for methods that need one. Null: none.
   Model* draft = nullptr;
-  // For methods that know kinds of tokens. Null: kinds are unknown.
+  // For methods with texts of their own, and those that know kinds of tokens. Null: there is none.
   const Tokenizer* tokenizer = nullptr;
 };
 

@@ -1,5 +1,7 @@
 #include "eval/lab/sequence.h"
 
+#include <utility>
+
 #include "eval/lab/attention.h"
 #include "kernels/check.h"
 
@@ -16,26 +18,45 @@ class OneToken final : public LayerHandler {
     TESSERA_CHECK(step.queries.rows == 1, "tokens are computed one by one");
     const Shape& shape = cache_.shape;
     for (int32_t kv_head = 0; kv_head < shape.kv_heads; ++kv_head) {
-      HeadCache& head = cache_.at(step.layer, kv_head);
       const int64_t column = int64_t{kv_head} * shape.head_dim;
-      head.add(step.first, step.keys.columns(column, shape.head_dim).row(0),
+      cache_.at(step.layer, kv_head)
+          .add(step.first, step.keys.columns(column, shape.head_dim).row(0),
                step.values.columns(column, shape.head_dim).row(0));
-      const int64_t first = column * shape.group();
-      const Read read{
-          .layer = step.layer,
-          .kv_head = kv_head,
-          .position = step.first,
-          .scale = step.scale,
-          .queries = {step.queries.data + first, shape.group(), shape.head_dim, shape.head_dim}};
-      const MatrixView<float> out{step.out.data + first, shape.group(), shape.head_dim,
-                                  shape.head_dim};
-      const auto entries = entries_in_window(method_.choose(read, head), head, step);
-      const Rows weights = attend_cache(read.queries, step.scale, head, entries, out);
-      method_.after_read(read, weights.view(), head);
+    }
+    method_.before_read(step, cache_);
+    for (int32_t kv_head = 0; kv_head < shape.kv_heads; ++kv_head) {
+      read_group(step, kv_head);
     }
   }
 
  private:
+  void read_group(const LayerStep& step, int32_t kv_head) {
+    const Shape& shape = cache_.shape;
+    HeadCache& head = cache_.at(step.layer, kv_head);
+    const int64_t first = int64_t{kv_head} * shape.group() * shape.head_dim;
+    const Read read{
+        .layer = step.layer,
+        .kv_head = kv_head,
+        .token = token_,
+        .position = step.first,
+        .scale = step.scale,
+        .queries = {step.queries.data + first, shape.group(), shape.head_dim, shape.head_dim}};
+    const MatrixView<float> out{step.out.data + first, shape.group(), shape.head_dim,
+                                shape.head_dim};
+    Rows weights(shape.group(), head.size());
+    for (int32_t query = 0; query < shape.group(); ++query) {
+      const auto entries = entries_in_window(method_.choose(read, query, head), head, step);
+      const Rows probabilities = attend_cache(read.queries.rows_from(query, 1), step.scale, head,
+                                              entries, out.rows_from(query, 1));
+      const std::span<const float> from = probabilities.row(0);
+      const std::span<float> to = weights.row(query);
+      for (size_t i = 0; i < from.size(); ++i) {
+        to[entries ? static_cast<size_t>((*entries)[i]) : i] = from[i];
+      }
+    }
+    method_.after_read(read, std::as_const(weights).view(), head);
+  }
+
   // Leaves out the entries behind the layer's sliding window, if it has one.
   static std::optional<std::vector<int32_t>> entries_in_window(
       std::optional<std::vector<int32_t>> chosen, const HeadCache& head, const LayerStep& step) {

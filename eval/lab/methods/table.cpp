@@ -3,6 +3,7 @@
 #include "eval/lab/method.h"
 #include "eval/lab/methods/a2sf.h"
 #include "eval/lab/methods/ada_kv.h"
+#include "eval/lab/methods/cluster_kv.h"
 #include "eval/lab/methods/compress_kv.h"
 #include "eval/lab/methods/duo_attention.h"
 #include "eval/lab/methods/ems.h"
@@ -11,22 +12,35 @@
 #include "eval/lab/methods/full.h"
 #include "eval/lab/methods/gear.h"
 #include "eval/lab/methods/h2o.h"
+#include "eval/lab/methods/inf_llm.h"
 #include "eval/lab/methods/keyformer.h"
 #include "eval/lab/methods/kivi.h"
+#include "eval/lab/methods/kv_compress.h"
 #include "eval/lab/methods/kv_crush.h"
 #include "eval/lab/methods/kv_merger.h"
 #include "eval/lab/methods/kv_quant.h"
 #include "eval/lab/methods/kvarn.h"
 #include "eval/lab/methods/lazy_eviction.h"
 #include "eval/lab/methods/mikv.h"
+#include "eval/lab/methods/kv_zip.h"
+#include "eval/lab/methods/kvarn.h"
+#include "eval/lab/methods/lazy_eviction.h"
+#include "eval/lab/methods/lean_kv.h"
 #include "eval/lab/methods/mini_cache.h"
+#include "eval/lab/methods/mustafar.h"
 #include "eval/lab/methods/oscar.h"
 #include "eval/lab/methods/pyramid_infer.h"
+#include "eval/lab/methods/prompt_cache.h"
 #include "eval/lab/methods/pyramid_kv.h"
+#include "eval/lab/methods/quest.h"
 #include "eval/lab/methods/razor_attention.h"
+#include "eval/lab/methods/retrieval_attention.h"
 #include "eval/lab/methods/rotate_kv.h"
 #include "eval/lab/methods/scissorhands.h"
 #include "eval/lab/methods/snap_kv.h"
+#include "eval/lab/methods/spec_kv.h"
+#include "eval/lab/methods/spec_pc.h"
+#include "eval/lab/methods/squeezed_attention.h"
 #include "eval/lab/methods/streaming_llm.h"
 #include "eval/lab/methods/tova.h"
 #include "eval/lab/methods/window_kv.h"
@@ -177,6 +191,60 @@ constexpr auto kMethods = std::to_array<MethodLine>({
     {"xkv", "xKV (Chang et al., 2025), section 3",
      "Holds four layers' keys and values in one space of low rank.",
      "Large spaces are found by subspace iterations.", Xkv::make},
+
+    // Selection: everything is kept, and a query reads a part of it.
+    {"quest", "Quest (Tang et al., 2024), section 3.3 and algorithm 1",
+     "Reads the pages whose extreme keys promise the most attention.",
+     "Sizes are shares of the prompt. The newest token's page is always read, as in the kernel.",
+     Quest::make},
+    {"retrieval-attention", "RetrievalAttention (Liu et al., 2024), algorithm 1",
+     "Reads the first, the newest and the nearest tokens to a query.",
+     "The search is exact, where the paper has an approximate index. Sizes are shares of the "
+     "prompt, since the paper's 640 static tokens are half of most prompts here.",
+     RetrievalAttention::make},
+    {"squeezed-attention", "SqueezedAttention (Hooper et al., 2024), section 3",
+     "Reads the clusters of keys whose centroids promise attention above a threshold.",
+     "Clusters begin with evenly spaced tokens. The lookup has one level.",
+     SqueezedAttention::make},
+    {"clusterkv", "ClusterKV (Liu et al., 2024), sections III and IV",
+     "Reads the clusters of keys that are nearest to a query.",
+     "Clusters begin with evenly spaced tokens. Sizes are shares of the prompt.", ClusterKv::make},
+    {"infllm", "InfLLM (Xiao et al., 2024), section 3",
+     "Reads the first tokens, a window, and the most relevant blocks of older tokens.",
+     "Sizes are the paper's shares of what it reads, since its window of 4,096 tokens is longer "
+     "than most prompts here. A block has 16 tokens. Representatives get the most attention in "
+     "their "
+     "window, as in the authors' code; the paper has products before the softmax.",
+     InfLlm::make},
+
+    // Prompts: computed in another way, or judged by what comes after them.
+    {"prompt-cache", "Prompt Cache (Gim et al., 2024), section 3",
+     "Computes parts of a prompt by themselves, so that other prompts may reuse them.",
+     "Modules are equal parts of the prompt instead of those of a schema.", PromptCache::make},
+    {"kvzip", "KVzip (Kim et al., 2025), section 3",
+     "Keeps the tokens that the model needs to repeat the prompt.",
+     "A prompt that leaves no room for a repetition in the model's context is kept whole.",
+     KvZip::make},
+    {"speckv", "SpecKV (Galim et al., 2025), algorithm 1",
+     "Keeps the tokens that a small model's answer attends to.",
+     "The prompt is computed with full attention: the paper's is sparse beyond 4,096 tokens.",
+     SpecKv::make, true},
+    {"specpc", "SpecPC (Galim et al., 2025), algorithm 2",
+     "Drops the tokens of a prompt that a small model does not attend to.", "", SpecPc::make, true},
+
+    // What the served core has, in its papers' settings.
+    {"kv-compress", "KV-Compress (Rehg, 2024), section 4, KVC-w8-L2",
+     "Evicts blocks of tokens by squared attention, at different rates per layer and head.",
+     "Generated tokens are not compressed, as in the paper's comparisons.", KvCompress::make},
+    {"leankv", "LeanKV (Zhang et al., 2024), section 4 and algorithm 1",
+     "Keeps tokens in k8v4 or k4v2, or drops them, by thresholds on significance.",
+     "Algorithm 1 compares cumulative significance, as the prompt phase does: with that of single "
+     "tokens it would drop nearly everything. The significance of a head group is its mean.",
+     LeanKv::make},
+    {"mustafar-50", "MUSTAFAR (Joo et al., 2025), sections 2 and 3",
+     "Prunes half of each token's key and value by magnitude.", "", Mustafar::make<50>},
+    {"mustafar-70", "MUSTAFAR (Joo et al., 2025), sections 2 and 3",
+     "Prunes 70 % of each token's key and value by magnitude.", "", Mustafar::make<70>},
 });
 
 }  // namespace

@@ -46,7 +46,7 @@ class Xquant final : public Cloned<Xquant, BeforeRope> {
     for (int32_t layer = 0; layer < prompt.shape.layers; ++layer) {
       Rows input = prompt.layers[static_cast<size_t>(layer)].input;
       round_tokens(input.view(), group_, bits_);
-      Model::KeysAndValues made = model_->project(layer, input);
+      Model::Projected made = model_->project(layer, input);
       apply_rope(layer, 0, made.keys_before);
       set_layer_rows(cache, layer, Part::keys, 0, made.keys_before);
       set_layer_rows(cache, layer, Part::values, 0, made.values);
@@ -100,7 +100,7 @@ class Xquant final : public Cloned<Xquant, BeforeRope> {
     Rows units(width_ + 1, width_);  // the last one is zero
     for (int64_t i = 0; i < width_; ++i) units.row(i)[static_cast<size_t>(i)] = 1;
     for (int32_t layer = 0; layer < shape.layers; ++layer) {
-      const Model::KeysAndValues made = model_->project(layer, units);
+      const Model::Projected made = model_->project(layer, units);
       for (const Rows* rows : {&made.keys_before, &made.values}) {
         const std::span<const float> bias = rows->row(width_);
         Rows plain(width_, rows->cols());

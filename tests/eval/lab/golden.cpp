@@ -2,11 +2,11 @@
 
 #include <gtest/gtest.h>
 
-#include <array>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <utility>
 
 #include "absl/strings/escaping.h"
 #include "eval/lab/attention.h"
@@ -41,6 +41,44 @@ class GoldenTokenizer final : public Tokenizer {
   std::optional<int32_t> bos_id() const override { return {}; }
   std::optional<int32_t> eos_id() const override { return {}; }
 };
+
+// Returns: the positions that each query head read.
+std::vector<std::vector<int32_t>> read_layer(Method& method, const LayerStep& step, Cache& cache) {
+  const Shape& shape = cache.shape;
+  const int32_t dim = shape.head_dim;
+  for (int32_t kv_head = 0; kv_head < shape.kv_heads; ++kv_head) {
+    cache.at(step.layer, kv_head)
+        .add(step.first, step.keys.columns(int64_t{kv_head} * dim, dim).row(0),
+             step.values.columns(int64_t{kv_head} * dim, dim).row(0));
+  }
+  method.before_read(step, cache);
+  std::vector<std::vector<int32_t>> positions;
+  for (int32_t kv_head = 0; kv_head < shape.kv_heads; ++kv_head) {
+    HeadCache& head = cache.at(step.layer, kv_head);
+    const Read read{.layer = step.layer,
+                    .kv_head = kv_head,
+                    .token = golden_prompt().tokens[static_cast<size_t>(step.first)],
+                    .position = step.first,
+                    .scale = step.scale,
+                    .queries = {step.queries.data + int64_t{kv_head} * shape.group() * dim,
+                                shape.group(), dim, dim}};
+    Rows weights(shape.group(), head.size());
+    Rows out(1, dim);
+    for (int32_t query = 0; query < shape.group(); ++query) {
+      const auto entries = method.choose(read, query, head);
+      const Rows row =
+          attend_cache(read.queries.rows_from(query, 1), step.scale, head, entries, out.view());
+      std::vector<int32_t>& own = positions.emplace_back();
+      for (size_t i = 0; i < row.row(0).size(); ++i) {
+        const size_t entry = entries ? static_cast<size_t>((*entries)[i]) : i;
+        weights.row(query)[entry] = row.row(0)[i];
+        own.push_back(head.positions[entry]);
+      }
+    }
+    method.after_read(read, std::as_const(weights).view(), head);
+  }
+  return positions;
+}
 
 class GoldenModel final : public Model {
  public:
@@ -82,10 +120,11 @@ class GoldenModel final : public Model {
   void rotate_back(int32_t /*layer*/, int32_t position, std::span<float> heads) const override {
     turn(-position, heads);
   }
-  KeysAndValues project(int32_t layer, const Rows& input) override {
+  Projected project(int32_t layer, const Rows& input) override {
     static const nlohmann::json& weights = *new nlohmann::json(golden("weights"));
     const nlohmann::json& own = weights[static_cast<size_t>(layer)];
-    return {times(input, unpack(own["keys"], input.cols())),
+    return {{},
+            times(input, unpack(own["keys"], input.cols())),
             times(input, unpack(own["values"], input.cols()))};
   }
 
@@ -202,33 +241,32 @@ Cache compute_from_golden_model(Method& method, int32_t tokens) {
   return cache;
 }
 
-void read_golden_tokens(Method& method, Cache& cache) {
+std::vector<std::vector<std::vector<std::vector<int32_t>>>> read_golden_tokens(Method& method,
+                                                                               Cache& cache) {
   const Prompt& prompt = golden_prompt();
-  const Shape& shape = prompt.shape;
+  std::vector<std::vector<std::vector<std::vector<int32_t>>>> positions;
   while (cache.tokens < prompt.size()) {
-    for (int32_t layer = 0; layer < shape.layers; ++layer) {
-      for (int32_t head = 0; head < shape.kv_heads; ++head) {
-        const std::array<int32_t, 1> position = {cache.tokens};
-        add_tokens(prompt, layer, head, position, cache);
-        const LayerPrompt& from = prompt.layers[static_cast<size_t>(layer)];
-        const std::span<const float> row = from.queries.row(cache.tokens);
-        const Read read{.layer = layer,
-                        .kv_head = head,
-                        .token = prompt.tokens[static_cast<size_t>(cache.tokens)],
-                        .position = cache.tokens,
-                        .scale = from.scale,
-                        .queries = {row.data() + head * shape.group() * shape.head_dim,
-                                    shape.group(), shape.head_dim, shape.head_dim}};
-        HeadCache& own = cache.at(layer, head);
-        Rows out(shape.group(), shape.head_dim);
-        const Rows weights =
-            attend_cache(read.queries, read.scale, own, method.choose(read, own), out.view());
-        method.after_read(read, weights.view(), own);
-      }
+    auto& layers = positions.emplace_back();
+    Rows out(1, int64_t{prompt.shape.heads} * prompt.shape.head_dim);
+    for (int32_t layer = 0; layer < prompt.shape.layers; ++layer) {
+      const LayerPrompt& from = prompt.layers[static_cast<size_t>(layer)];
+      const auto row = [&](const Rows& rows) { return rows.view().rows_from(cache.tokens, 1); };
+      layers.push_back(read_layer(method,
+                                  {.layer = layer,
+                                   .first = cache.tokens,
+                                   .input = row(from.input),
+                                   .queries = row(from.queries),
+                                   .keys_before = row(from.keys_before),
+                                   .keys = row(from.keys),
+                                   .values = row(from.values),
+                                   .scale = from.scale,
+                                   .out = out.view()},
+                                  cache));
     }
     ++cache.tokens;
     method.after_token(cache);
   }
+  return positions;
 }
 
 std::vector<std::vector<std::vector<int32_t>>> kept_positions(const Cache& cache) {

@@ -38,7 +38,9 @@ Cache compute_from_golden_model(Method& method, int32_t tokens);
 
 // Reads the golden prompt's tokens from cache.tokens to its end, as if they were generated with
 // the queries, keys and values that they have with full attention.
-void read_golden_tokens(Method& method, Cache& cache);
+// Returns: the positions that each query head read, [tokens][layers][heads].
+std::vector<std::vector<std::vector<std::vector<int32_t>>>> read_golden_tokens(Method& method,
+                                                                               Cache& cache);
 
 // Returns: the positions that are kept, [layers][kv_heads].
 std::vector<std::vector<std::vector<int32_t>>> kept_positions(const Cache& cache);

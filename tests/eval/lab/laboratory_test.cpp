@@ -72,15 +72,18 @@ TEST_P(Laboratory, ComputesAPromptBehindTheBeginningOfAnotherToTheSameBits) {
   EXPECT_EQ((*second)->prompt(tokens_)->logits, alone);
 }
 
-TEST_P(Laboratory, MakesKeysAndValuesOfALayersInput) {
+TEST_P(Laboratory, MakesQueriesKeysAndValuesOfALayersInput) {
   const std::shared_ptr<const Prompt> prompt = model_->prompt(tokens_);
   for (int32_t layer = 0; layer < model_->shape().layers; ++layer) {
     const LayerPrompt& from = prompt->layers[static_cast<size_t>(layer)];
-    const Model::KeysAndValues made = model_->project(layer, from.input);
+    const Model::Projected made = model_->project(layer, from.input);
+    Rows queries = made.queries_before;
     Rows keys = made.keys_before;
     for (int32_t i = 0; i < prompt->size(); ++i) {
       EXPECT_EQ(relative_difference(from.keys_before.row(i), made.keys_before.row(i)), 0);
       EXPECT_EQ(relative_difference(from.values.row(i), made.values.row(i)), 0);
+      model_->rotate(layer, i, queries.row(i));
+      EXPECT_EQ(relative_difference(from.queries.row(i), queries.row(i)), 0);
       model_->rotate(layer, i, keys.row(i));
       EXPECT_EQ(relative_difference(from.keys.row(i), keys.row(i)), 0);
       model_->rotate_back(layer, i, keys.row(i));
