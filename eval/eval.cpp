@@ -83,7 +83,9 @@ absl::StatusOr<Contest> open_laboratory(const EvalOptions& options, const ModelC
   TESSERA_ASSIGN_OR_RETURN(contest.model, lab::Model::load(model));
   contest.model->tokenizer = &tokenizer;
   if (!options.draft_model.empty()) {
+    TESSERA_ASSIGN_OR_RETURN(const ModelConfig of_draft, read_model_config(options.draft_model));
     model.model = options.draft_model;
+    model.context = laboratory_context(of_draft, static_cast<int32_t>(longest_trial(tasks)));
     TESSERA_ASSIGN_OR_RETURN(contest.draft, lab::Model::load(model));
     contest.model->draft = contest.draft.get();
   }

@@ -7,12 +7,14 @@
 #include "eval/lab/methods/compress_kv.h"
 #include "eval/lab/methods/duo_attention.h"
 #include "eval/lab/methods/ems.h"
+#include "eval/lab/methods/epi_cache.h"
 #include "eval/lab/methods/expected_attention.h"
 #include "eval/lab/methods/fast_gen.h"
 #include "eval/lab/methods/full.h"
 #include "eval/lab/methods/gear.h"
 #include "eval/lab/methods/h2o.h"
 #include "eval/lab/methods/inf_llm.h"
+#include "eval/lab/methods/infini_gen.h"
 #include "eval/lab/methods/keyformer.h"
 #include "eval/lab/methods/kivi.h"
 #include "eval/lab/methods/kv_compress.h"
@@ -217,6 +219,11 @@ constexpr auto kMethods = std::to_array<MethodLine>({
      "window, as in the authors' code; the paper has products before the softmax.",
      InfLlm::make},
 
+    {"infinigen", "InfiniGen (Lee et al., 2024), section 4",
+     "Reads the tokens that a rehearsal in the layer before finds.",
+     "The rotation is the prompt's and not that of a sample text. Each query head has its own.",
+     InfiniGen::make},
+
     // Prompts: computed in another way, or judged by what comes after them.
     {"prompt-cache", "Prompt Cache (Gim et al., 2024), section 3",
      "Computes parts of a prompt by themselves, so that other prompts may reuse them.",
@@ -225,6 +232,11 @@ constexpr auto kMethods = std::to_array<MethodLine>({
      "Keeps the tokens that the model needs to repeat the prompt.",
      "A prompt that leaves no room for a repetition in the model's context is kept whole.",
      KvZip::make},
+    {"epicache", "EpiCache (Kim et al., 2025), section 3",
+     "Keeps a cache for each topic of a prompt, and reads that of the question's topic.",
+     "Windows have 64 tokens instead of four utterances. Embeddings are means of the first layer's "
+     "inputs, and the question's is that of its tokens so far. Layers have equal budgets.",
+     EpiCache::make},
     {"speckv", "SpecKV (Galim et al., 2025), algorithm 1",
      "Keeps the tokens that a small model's answer attends to.",
      "The prompt is computed with full attention: the paper's is sparse beyond 4,096 tokens.",

@@ -25,5 +25,13 @@ TEST(InfLlm, ReadsTheMostRelevantBlocksWhileAPromptIsComputedAndAfter) {
   expect_sequence_as_golden("infllm");
 }
 
+TEST(InfiniGen, ReadsWhatTheRehearsalInTheLayerBeforeFinds) {
+  expect_sequence_as_golden("infinigen");
+}
+
+TEST(EpiCache, KeepsEpisodesAndReadsTheNearestToTheQuestion) {
+  expect_sequence_as_golden("epicache");
+}
+
 }  // namespace
 }  // namespace tessera::lab

@@ -41,8 +41,8 @@ Model* load() {
   absl::StatusOr<std::unique_ptr<Model>> loaded =
       Model::load({.model = checkpoint, .weights = WeightFormat::f32, .context = 1024});
   EXPECT_TRUE(loaded.ok()) << loaded.status();
-  static const ByteTokenizer tokenizer;
-  (*loaded)->tokenizer = &tokenizer;
+  static const ByteTokenizer kTokenizer;
+  (*loaded)->tokenizer = &kTokenizer;
   return loaded->release();
 }
 
@@ -64,12 +64,12 @@ void expect_near(std::span<const float> actual, std::span<const float> expected)
 }  // namespace
 
 Model& shipped_model() {
-  static Model* const model = [] {
+  static Model* const kModel = [] {
     Model* const made = load();
     made->draft = load();
     return made;
   }();
-  return *model;
+  return *kModel;
 }
 
 void expect_sequence_as_golden(std::string_view name) {
