@@ -23,9 +23,9 @@ class StepMasks {
   StepMasks(Ranks& ranks, int32_t vocab, int32_t max_sequences, const Backend& backend,
             Stream stream);
 
-  // Fills a mask for each row in which a constrained sequence chooses a token. A mask behind drafted
-  // tokens is that of their grammar's state. Behind one that the grammar forbids, and that is thus
-  // not chosen, masks are not defined. Collective.
+  // Fills a mask for each row in which a constrained sequence chooses a token. A mask behind
+  // drafted tokens is that of their grammar's state. Behind one that the grammar forbids, and that
+  // is thus not chosen, masks are not defined. Collective.
   // Requires: the rows of a sequence follow each other, in order of position.
   void fill(std::span<const LogitsRow> rows, Sequences sequences);
 

@@ -21,10 +21,12 @@ struct Parameter {
   const char* gguf;
 };
 
-constexpr Parameter kParameters[] = {
-    {"temperature", "general.sampling.temp"}, {"top_p", "general.sampling.top_p"},
-    {"top_k", "general.sampling.top_k"},      {"min_p", "general.sampling.min_p"},
-    {"typical_p", nullptr},                   {"repetition_penalty", "general.sampling.penalty_repeat"}};
+constexpr Parameter kParameters[] = {{"temperature", "general.sampling.temp"},
+                                     {"top_p", "general.sampling.top_p"},
+                                     {"top_k", "general.sampling.top_k"},
+                                     {"min_p", "general.sampling.min_p"},
+                                     {"typical_p", nullptr},
+                                     {"repetition_penalty", "general.sampling.penalty_repeat"}};
 
 absl::StatusOr<RecommendedSampling> read_fields(const json& object, const std::string& file,
                                                 const char* Parameter::*key) {

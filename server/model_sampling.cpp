@@ -91,8 +91,9 @@ absl::StatusOr<SamplingParams> sampling_of_model(const Settings& settings) {
 
 void fill_sampling(const SamplingParams& defaults, GenerateRequest& request) {
   Filler filler{.from = {}, .given = request.given};
-  visit_sampling([&](const auto& /*option*/, const auto& member) { filler.from.push_back(&member); },
-                 defaults);
+  visit_sampling(
+      [&](const auto& /*option*/, const auto& member) { filler.from.push_back(&member); },
+      defaults);
   visit_sampling(filler, request.sampling);
 }
 

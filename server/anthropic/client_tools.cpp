@@ -16,7 +16,8 @@ struct ClientTool {
 };
 
 constexpr std::string_view kEditor =
-    "Views and edits text files: view shows a file, or the names in a folder; create writes a file; "
+    "Views and edits text files: view shows a file, or the names in a folder; create writes a "
+    "file; "
     "str_replace replaces the one place that has old_str; insert adds lines behind insert_line.";
 
 constexpr std::string_view kOlderEditor =
@@ -26,7 +27,8 @@ constexpr std::string_view kOlderEditor =
         "view_range":{"type":"array","items":{"type":"integer"}}})";
 
 constexpr ClientTool kClientTools[] = {
-    {"bash_", "Runs a command in a shell that stays open between calls, and returns what it prints.",
+    {"bash_",
+     "Runs a command in a shell that stays open between calls, and returns what it prints.",
      R"({"command":{"type":"string","description":"the command"},
          "restart":{"type":"boolean","description":"true: begins a new shell instead"}})",
      "[]"},

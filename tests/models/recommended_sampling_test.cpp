@@ -55,8 +55,8 @@ TEST(RecommendedSampling, IsReadFromTheKeysOfAGgufFile) {
 
 TEST(RecommendedSampling, RefusesWhatIsNoNumberByFileAndName) {
   const TemporaryDirectory folder;
-  for (const auto& [text, named] : {std::pair(R"({"top_p": "high"})", "top_p"), std::pair("[1]", ""),
-                                    std::pair("{", "")}) {
+  for (const auto& [text, named] :
+       {std::pair(R"({"top_p": "high"})", "top_p"), std::pair("[1]", ""), std::pair("{", "")}) {
     write_file(folder / "generation_config.json", text);
     const absl::Status status = read_recommended_sampling(folder.path()).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << text;

@@ -64,7 +64,9 @@ class ModelSampling : public testing::Test {
     EXPECT_TRUE(reader->Finish().ok());
   }
   // Returns: the parameters of the last request of the engine.
-  SamplingParams last() const { return fake_.engine->request(fake_.engine->requests() - 1).sampling; }
+  SamplingParams last() const {
+    return fake_.engine->request(fake_.engine->requests() - 1).sampling;
+  }
 
   FakeService fake_{true, {}, std::make_unique<FakeTokenizer>(), recommended()};
   Routes routes_{RoutesOptions{}};

@@ -27,8 +27,8 @@ TESSERA_DEVICE void pass(const KvPool& pool, const Resizing& changes, BlockFreeL
       const int64_t head = row % slot_rows(pool);
       const KvPassed& of = changes.passed.data[row / slot_rows(pool)];
       const int32_t capacity = pages.layouts[of.tier].capacity;
-      const int64_t place = passed_pages(pool.window_of(head), of.from, capacity) +
-                            i % changes.most_passed;
+      const int64_t place =
+          passed_pages(pool.window_of(head), of.from, capacity) + i % changes.most_passed;
       if (place < passed_pages(pool.window_of(head), of.to, capacity)) {
         entry = pool.tables + (pages.row_index(of.slot, 0, 0) + head) * pages.row_pages + place;
         simt::check(*entry != kNoPage);
