@@ -400,7 +400,8 @@ TEST(GrammarStore, ShrinksToNothing) {
   EXPECT_GT(store.bytes(), before * 4 / 10);
   store.shrink();
   store.shrink();
-  EXPECT_LT(store.bytes(), 10'000) << "the one in use";
+  // A thread may hold the grammar that it has just handed out.
+  EXPECT_LT(store.bytes(), 26'000) << "the one in use, and at most a few others";
   EXPECT_GT(store.bytes(), 0);
 }
 
