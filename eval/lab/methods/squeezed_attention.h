@@ -30,9 +30,10 @@ class SqueezedAttention final : public Cloned<SqueezedAttention> {
   void fill(const Prompt& prompt, Cache& cache) override {
     add_all_tokens(prompt, cache);
     clustered_ = std::max(prompt.size() - window_, prompt.size() / 2);
+    heads_.resize(cache.heads.size());
+    if (clustered_ == 0) return;  // a prompt of one token
     const int32_t count =
         std::clamp(static_cast<int32_t>(clusters_ * prompt.size()), 1, clustered_);
-    heads_.resize(cache.heads.size());
     for_each_head(prompt, [&](int32_t layer, int32_t head) {
       const MatrixView<const float> keys = prompt.layers[static_cast<size_t>(layer)]
                                                .keys_of(prompt.shape, head)

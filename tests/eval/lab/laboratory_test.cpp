@@ -23,7 +23,7 @@ class Laboratory : public testing::TestWithParam<TinyModel> {
     ASSERT_TRUE(
         write_random_checkpoint(directory_.path(), of.config, kSeed, of.type, of.shards).ok());
     ModelOptions options{.model = directory_.path(), .weights = WeightFormat::f32};
-    options.context = 160;
+    options.context = 192;  // some methods repeat a prompt
     absl::StatusOr<std::unique_ptr<Model>> loaded = Model::load(options);
     ASSERT_TRUE(loaded.ok()) << loaded.status();
     model_ = *std::move(loaded);
@@ -112,6 +112,26 @@ TEST_P(Laboratory, ContinuesRowsInFewBitsNearFullAttention) {
     Sequence sequence(*model_, *method, std::span(tokens_).first(100));
     for (size_t i = 100; i < tokens_.size(); ++i) sequence.add(tokens_[i]);
     EXPECT_LT(relative_difference(exact.logits(), sequence.logits()), 0.1) << name;
+  }
+}
+
+// A fork that shared a state with its origin would differ.
+TEST_P(Laboratory, RunsEveryMethodOnShortPromptsAndInForks) {
+  for (const MethodLine& line : methods()) {
+    if (line.needs_draft) continue;
+    const auto method = make_method(std::string(line.name), model_->shape());
+    for (const size_t size : {1u, 7u, 33u, 60u}) {
+      SCOPED_TRACE(testing::Message() << line.name << " after " << size << " tokens");
+      Sequence sequence(*model_, *method, std::span(tokens_).first(size));
+      for (size_t i = size; i < size + 20; ++i) sequence.add(tokens_[i]);
+      Sequence fork = sequence;
+      for (Sequence* each : {&sequence, &fork}) {
+        for (size_t i = size + 20; i < size + 30; ++i) each->add(tokens_[i]);
+        EXPECT_GT(each->bytes(), 0);
+        for (const float logit : each->logits()) ASSERT_TRUE(std::isfinite(logit));
+      }
+      EXPECT_EQ(sequence.logits(), fork.logits());
+    }
   }
 }
 
