@@ -66,7 +66,7 @@ build() {  # build PRESET [cmake --build arguments]
 }
 # Slow under a sanitizer, and about time or numbers more than about memory.
 slowest='Embedding.OfTheShippedModel|GoldenLogits|WeightFormats|RandomTraffic|ComesBeforePreemption|SparesDeterministic'
-slowest="$slowest|LossyPrompts.(AreCompressed|GetWhat)|Tenants.(Receive|Gain|Count|AtAHundred)"
+slowest="$slowest|LossyPrompts.(AreCompressed|GetWhat|KeepTheAccountsWith)|Tenants.(Receive|Gain|Count|AtAHundred)"
 slowest="$slowest|Tenants.WithAHundred|Sections.(AtTheContextsEnd|NeedScores|OfAChat|OfADocument|OfGenerated|AreRightUnder|GiveUp)"
 # Left out of TSan: comparisons with oracles, whose kernels run with the same threads in other tests,
 # and simulations in one thread. They took 57 of 88 CPU minutes there. A whole evaluation took over 28.
