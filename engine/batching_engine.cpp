@@ -27,7 +27,6 @@ BatchingEngine::BatchingEngine(Parts parts)
       backend_(parts.backend),
       stream_(parts.stream),
       ranks_(options_.ranks),
-      speculates_(options_.speculation.value_or(backend_.memory == nullptr)),
       intake_(options_, config_, *kv_, ranks_),
       counters_(*kv_, options_.kv_bytes),
       scheduler_({options_.max_step_tokens, options_.max_sequences,
@@ -167,7 +166,7 @@ void BatchingEngine::end_overdue() {
 
 void BatchingEngine::plan() {
   tenants_.arrange(sequences_);
-  if (speculates_) {
+  if (options_.speculation) {
     speculation_.draft(sequences_);
   }
   admission_.relieve_pressure(sequences_, counters_.counting().running, inputs_.now);

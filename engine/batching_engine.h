@@ -98,7 +98,6 @@ class BatchingEngine final : public Engine {
   const Backend& backend_;
   const Stream stream_;
   Ranks ranks_;
-  const bool speculates_;
   RequestIntake intake_;
   EngineCounters counters_;
 

@@ -52,9 +52,8 @@ struct EngineOptions {
   // Profile of the whole model's KV heads, [layers, kv_heads]. No value: that of its config.
   std::optional<std::vector<HeadProfile>> kv_head_profiles = std::nullopt;
   // Drafts tokens of sequences that decode, where a step has few rows (engine/speculation.h). No
-  // text changes by it. No value: on a CPU. A GPU's recorded steps have no drafts, and what drafts
-  // cost without a recording is not measured yet.
-  std::optional<bool> speculation = std::nullopt;
+  // text changes by it.
+  bool speculation = false;
   bool kv_populate = false;  // take all of its memory at the start, not as pages are written
   // The communicator of the model, which is split over its ranks (see Engine). Null: one process
   // has the whole model. Not owned; outlives the engine.

@@ -403,11 +403,10 @@ std::vector<SettingsField> engine_fields() {
                     "most tokens of a sequence, prompt and completion; 0: the model's own, or as "
                     "many as the memory of the KV cache holds",
                     TESSERA_AT(context)),
-      choice_field<std::optional<bool>>(
-          "speculation", {{"auto", std::nullopt}, {"on", true}, {"off", false}},
-          "draft tokens from a sequence's own text where a step has few rows; the answers are the "
-          "same, and sooner where they repeat text; auto: on a CPU",
-          TESSERA_AT(engine.speculation)),
+      choice_field<bool>("speculation", {{"on", true}, {"off", false}},
+                         "draft tokens from a sequence's own text where a step has few rows; the "
+                         "answers are the same, and sooner where they repeat text",
+                         TESSERA_AT(engine.speculation)),
       integer_field(
           "max-step-tokens", "TOKENS", {0, kMaxInteger},
           absl::StrCat("budget of one step, prefill and decode together; 0: ",

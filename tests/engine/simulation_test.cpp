@@ -74,6 +74,7 @@ class Simulation {
 
   EngineOptions engine_options() {
     EngineOptions options = traffic_.random_options();
+    options.speculation = true;
     options.clock = [this] { return now_; };
     return options;
   }
