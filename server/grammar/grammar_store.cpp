@@ -134,8 +134,10 @@ void GrammarStore::State::compile_jobs() {
     const std::vector<GrammarQueue::Waiter> waiters = queue.end(job, used);
     lock.unlock();
     changed.notify_all();  // the client may use a thread again
+    // The last waiter takes this thread's reference: its client may end the request and ask again
+    // before this thread goes on, and a grammar that is held counts as one in use.
     for (const GrammarQueue::Waiter& waiter : waiters) {
-      waiter.done(grammar);
+      waiter.done(&waiter == &waiters.back() ? std::move(grammar) : grammar);
     }
     lock.lock();
   }
