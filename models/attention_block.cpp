@@ -21,7 +21,7 @@ QkvColumns project(const DecoderStep& step, const LayerWeights& weights) {
   ops.linear_of_norm({.hidden = step.rows(ops.workspace.hidden),
                       .weight = weights.attention_norm,
                       .out = step.rows(ops.workspace.normed)},
-                     weights.qkv, weights.qkv_bias, qkv);
+                     weights.qkv, weights.qkv_bias, qkv, step.adapted(weights, &LoraLayer::qkv));
   const int32_t queries = ops.config.query_width();
   const int32_t keys = ops.config.kv_width();
   return {.queries = qkv.columns(0, queries),
@@ -157,7 +157,8 @@ void add_attention(const DecoderStep& step, const LayerWeights& weights, const Q
   rotate_and_store(step, qkv, layer);
   const MatrixView<float> attended = read_pages(step, qkv.queries, layer);
   step.ops.add_linear(attended, weights.attention_out, weights.attention_out_bias,
-                      step.rows(step.ops.workspace.hidden));
+                      step.rows(step.ops.workspace.hidden),
+                      step.adapted(weights, &LoraLayer::attention_out));
 }
 
 }  // namespace
@@ -190,7 +191,8 @@ void attend_between_norms(const DecoderStep& step, const LayerWeights& weights, 
   const Workspace::Views& workspace = step.ops.workspace;
   step.ops.add_norm_of_linear(read_pages(step, qkv.queries, layer), weights.attention_out,
                               weights.norm_behind_attention, step.rows(workspace.normed),
-                              step.rows(workspace.hidden));
+                              step.rows(workspace.hidden),
+                              step.adapted(weights, &LoraLayer::attention_out));
 }
 
 }  // namespace tessera

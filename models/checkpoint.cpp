@@ -29,11 +29,12 @@ std::string found_instead(const std::filesystem::path& directory) {
   struct Form {
     std::string_view part;  // of the file's name
     const char* what;
+    const char* advice = "convert it to safetensors";
   };
   constexpr Form kForms[] = {
       {"pytorch_model", "PyTorch's pickles"},
       {".pth", "PyTorch's pickles"},
-      {"adapter_model", "an adapter (LoRA)"},
+      {"adapter_model", "an adapter (LoRA)", "serve the model that it changes"},
       {"tf_model", "TensorFlow's weights"},
       {"flax_model", "Flax's weights"},
       {".onnx", "ONNX"},
@@ -45,7 +46,7 @@ std::string found_instead(const std::filesystem::path& directory) {
     for (const Form& form : kForms) {
       if (name.find(form.part) == std::string::npos) continue;
       return absl::StrCat("; ", in_quotes(name), " is ", form.what,
-                          ", which is not read: convert it to safetensors");
+                          ", which is not read: ", form.advice);
     }
   }
   return {};

@@ -119,7 +119,8 @@ DecodeSteps::DecodeSteps(const Backend& backend, const StepLimits& limits, const
 }
 
 bool DecodeSteps::start(const Batch& batch, const KvPagesView& pages, Stream stream) {
-  if (pages.arena != pages_.arena || batch.sequences.size() != batch.tokens.size()) {
+  if (pages.arena != pages_.arena || batch.sequences.size() != batch.tokens.size() ||
+      !batch.adapters.empty()) {
     return false;
   }
   const auto has_own = [](const KvScoring& scoring) { return has_own_softmax(scoring.scorer); };

@@ -43,8 +43,8 @@ class DecodeSteps {
               const Forward& forward, Stream stream);
 
   // Starts the recorded equivalent of forward(batch).
-  // Returns: false if nothing was started, because the batch is not a decode step, uses other pages
-  // or fits no recorded size.
+  // Returns: false if nothing was started, because the batch is not a decode step, has adapters,
+  // uses other pages or fits no recorded size.
   bool start(const Batch& batch, const KvPagesView& pages, Stream stream);
 
  private:

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "models/lora/adapter.h"
+
 namespace tessera {
 namespace {
 
@@ -28,12 +30,15 @@ void LayerOps::norm_stream(const StreamNorm& norm, const RoundedRows& rounded) c
                    stream);
 }
 
-RoundedRows LayerOps::rounded_for(const StackedWeight& weight) const {
+RoundedRows LayerOps::rounded_for(const StackedWeight& weight,
+                                  const AdaptedProduct& adapted) const {
   const WeightFormat format = weight.parts.front().format;
   const bool one_format = std::ranges::all_of(
       weight.all(), [format](const PackedWeight& part) { return part.format == format; });
   const bool served = backend.rounds_ahead != nullptr && backend.rounds_ahead(format);
-  return one_format && served ? RoundedRows{format, workspace.linear_scratch} : RoundedRows{};
+  return one_format && served && adapted.rows.empty()
+             ? RoundedRows{format, workspace.linear_scratch}
+             : RoundedRows{};
 }
 
 void LayerOps::multiply(const LinearArgs& all, const StackedWeight& weight) const {
@@ -57,43 +62,83 @@ void LayerOps::linear(MatrixView<const float> in, const StackedWeight& weight,
 }
 
 void LayerOps::linear_of_norm(const StreamNorm& norm, const StackedWeight& weight,
-                              std::span<const float> bias, MatrixView<float> out) const {
-  const RoundedRows rounded = rounded_for(weight);
+                              std::span<const float> bias, MatrixView<float> out,
+                              const AdaptedProduct& adapted) const {
+  const RoundedRows rounded = rounded_for(weight, adapted);
   norm_stream(norm, rounded);
   multiply(
       {.in = norm.out, .bias = bias, .out = out, .scratch = {}, .rounded = is_rounded(rounded)},
       weight);
+  add_adapters(adapted, norm.out, out);
 }
 
-void LayerOps::add(LinearArgs all, const StackedWeight& weight) const {
+void LayerOps::add_adapters(const AdaptedProduct& adapted, MatrixView<const float> in,
+                            MatrixView<float> out) const {
+  for (const AdapterRows& rows : adapted.rows) {
+    const LoraProduct& product = rows.adapter->layer(adapted.layer).*adapted.product;
+    if (product.count == 0) continue;
+    for (int32_t done = 0; done < rows.count; done += kLowRankRows) {
+      const int32_t count = std::min(rows.count - done, kLowRankRows);
+      const int32_t first = rows.first_row + done;
+      add_low_rank(product, in.rows_from(first, count), out.rows_from(first, count));
+    }
+  }
+}
+
+void LayerOps::add_low_rank(const LoraProduct& product, MatrixView<const float> in,
+                            MatrixView<float> out) const {
+  const MatrixView<float> low =
+      workspace.low_rank.first_rows(in.rows).columns(0, product.down.rows);
+  backend.linear({.in = in,
+                  .weight = &product.down,
+                  .bias = {},
+                  .out = low,
+                  .scratch = workspace.linear_scratch},
+                 stream);
+  for (const LoraProduct::Part& part : product.all()) {
+    backend.linear({.in = low.columns(part.first_rank, part.up.cols),
+                    .weight = &part.up,
+                    .bias = {},
+                    .accumulate = true,
+                    .out = out.columns(part.first_output, part.up.rows),
+                    .scratch = workspace.linear_scratch},
+                   stream);
+  }
+}
+
+void LayerOps::add(LinearArgs all, const StackedWeight& weight,
+                   const AdaptedProduct& adapted) const {
   all.accumulate = adds_stream();
   if (!adds_stream()) {
     all.bias = {};
   }
   multiply(all, weight);
+  add_adapters(adapted, all.in, all.out);
   sum_over_ranks(all.out);
 }
 
 void LayerOps::add_linear(MatrixView<const float> in, const StackedWeight& weight,
-                          std::span<const float> bias, MatrixView<float> hidden) const {
-  add({.in = in, .bias = bias, .out = hidden, .scratch = {}}, weight);
+                          std::span<const float> bias, MatrixView<float> hidden,
+                          const AdaptedProduct& adapted) const {
+  add({.in = in, .bias = bias, .out = hidden, .scratch = {}}, weight, adapted);
 }
 
 void LayerOps::add_linear_of_gate(MatrixView<const float> gate_up, MatrixView<float> gated,
                                   const StackedWeight& weight, std::span<const float> bias,
-                                  MatrixView<float> hidden) const {
-  const RoundedRows rounded = rounded_for(weight);
+                                  MatrixView<float> hidden, const AdaptedProduct& adapted) const {
+  const RoundedRows rounded = rounded_for(weight, adapted);
   backend.silu_mul(
       {.gate_up = gate_up, .out = gated, .activation = config.activation, .rounded = rounded},
       stream);
   add({.in = gated, .bias = bias, .out = hidden, .scratch = {}, .rounded = is_rounded(rounded)},
-      weight);
+      weight, adapted);
 }
 
 void LayerOps::add_norm_of_linear(MatrixView<const float> in, const StackedWeight& weight,
                                   std::span<const float> norm_weight, MatrixView<float> out,
-                                  MatrixView<float> hidden) const {
+                                  MatrixView<float> hidden, const AdaptedProduct& adapted) const {
   linear(in, weight, {}, out);
+  add_adapters(adapted, in, out);
   sum_over_ranks(out);
   backend.rms_norm({.in = out,
                     .weight = norm_weight,

@@ -14,7 +14,8 @@ MatrixView<float> project_to_gate(const DecoderStep& step, const LayerWeights& w
   ops.linear_of_norm({.hidden = step.rows(ops.workspace.hidden),
                       .weight = weights.ffn_norm,
                       .out = step.rows(ops.workspace.normed)},
-                     weights.gate_up.front(), weights.gate_up_bias, gate_up);
+                     weights.gate_up.front(), weights.gate_up_bias, gate_up,
+                     step.adapted(weights, &LoraLayer::gate_up));
   return gate_up;
 }
 
@@ -24,7 +25,8 @@ void dense_feed_forward(const DecoderStep& step, const LayerWeights& weights) {
   const MatrixView<float> gate_up = project_to_gate(step, weights);
   const LayerOps& ops = step.ops;
   ops.add_linear_of_gate(gate_up, step.rows(ops.workspace.gated), weights.down.front(),
-                         weights.down_bias, step.rows(ops.workspace.hidden));
+                         weights.down_bias, step.rows(ops.workspace.hidden),
+                         step.adapted(weights, &LoraLayer::down));
 }
 
 void dense_feed_forward_between_norms(const DecoderStep& step, const LayerWeights& weights) {
@@ -34,7 +36,8 @@ void dense_feed_forward_between_norms(const DecoderStep& step, const LayerWeight
   ops.backend.silu_mul({.gate_up = gate_up, .out = gated, .activation = ops.config.activation},
                        ops.stream);
   ops.add_norm_of_linear(gated, weights.down.front(), weights.norm_behind_ffn,
-                         step.rows(ops.workspace.normed), step.rows(ops.workspace.hidden));
+                         step.rows(ops.workspace.normed), step.rows(ops.workspace.hidden),
+                         step.adapted(weights, &LoraLayer::down));
 }
 
 }  // namespace tessera

@@ -22,6 +22,13 @@ class SharedTransformer final : public Transformer {
     return shared_->hidden(rows, stream);
   }
   int32_t max_logits_rows() const override { return shared_->max_logits_rows(); }
+  absl::StatusOr<int64_t> measure_adapter(const std::filesystem::path& path) const override {
+    return shared_->measure_adapter(path);
+  }
+  absl::StatusOr<std::shared_ptr<const LoraAdapter>> load_adapter(
+      const std::filesystem::path& path) const override {
+    return shared_->load_adapter(path);
+  }
   const ModelConfig& config() const override { return shared_->config(); }
   std::string weight_formats() const override { return shared_->weight_formats(); }
   int64_t weight_bytes() const override { return shared_->weight_bytes(); }

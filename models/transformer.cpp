@@ -12,7 +12,9 @@
 #include "models/decoder_step.h"
 #include "models/key_frames.h"
 #include "models/load_transformer.h"
+#include "models/lora/adapter.h"
 #include "models/rope_config.h"
+#include "models/shard.h"
 #include "models/status_macros.h"
 #include "models/weights.h"
 #include "models/workspace.h"
@@ -25,11 +27,16 @@ bool all_below(std::span<const int32_t> values, int32_t limit) {
                      [limit](int32_t value) { return value >= 0 && value < limit; });
 }
 
+Shard shard_of(const TransformerOptions& options) {
+  return options.ranks == nullptr ? Shard{} : Shard{options.ranks->rank(), options.ranks->ranks()};
+}
+
 class Decoder final : public Transformer {
  public:
-  Decoder(ModelConfig config, const TransformerOptions& options, const Backend& backend,
+  Decoder(const ModelConfig& whole, const TransformerOptions& options, const Backend& backend,
           Weights weights, KeyFrames key_frames, Workspace workspace)
-      : config_(std::move(config)),
+      : whole_(whole),
+        config_(shard_config(whole, shard_of(options).ranks)),
         architecture_(architecture_of(config_)),
         options_(options),
         backend_(backend),
@@ -69,6 +76,16 @@ class Decoder final : public Transformer {
   }
 
   int32_t max_logits_rows() const override { return options_.max_logits_rows; }
+
+  absl::StatusOr<int64_t> measure_adapter(const std::filesystem::path& path) const override {
+    TESSERA_RETURN_IF_ERROR(check_serves_adapters());
+    return LoraAdapter::measure(path, lora_base());
+  }
+  absl::StatusOr<std::shared_ptr<const LoraAdapter>> load_adapter(
+      const std::filesystem::path& path) const override {
+    TESSERA_RETURN_IF_ERROR(check_serves_adapters());
+    return LoraAdapter::load(path, lora_base());
+  }
 
   const ModelConfig& config() const override { return config_; }
   std::string weight_formats() const override { return weights_.formats(); }
@@ -114,6 +131,25 @@ class Decoder final : public Transformer {
     return {backend_, config_, workspace_.views(), key_frames_, options_.ranks, stream};
   }
 
+  LoraBase lora_base() const { return {whole_, shard_of(options_), weights_.views(), backend_}; }
+
+  // Adapters come and go during steps, which memory of a device and recorded steps do not.
+  absl::Status check_serves_adapters() const {
+    if (backend_.memory == nullptr) return absl::OkStatus();
+    return absl::UnimplementedError(
+        absl::StrCat("the backend ", backend_.name, " serves no adapters (LoRA); the CPU does"));
+  }
+
+  void check_adapters(const Batch& batch) const {
+    int32_t row = 0;
+    for (const AdapterRows& rows : batch.adapters) {
+      TESSERA_CHECK(rows.adapter != nullptr && rows.first_row >= row && rows.count > 0,
+                    "adapters of rows in order");
+      row = rows.first_row + rows.count;
+    }
+    TESSERA_CHECK(std::cmp_less_equal(row, batch.tokens.size()), "adapters of rows in the batch");
+  }
+
   void check(const Batch& batch, const KvPagesView& pages) const {
     const auto tokens = static_cast<int32_t>(batch.tokens.size());
     TESSERA_CHECK(tokens > 0 && tokens <= options_.limits.tokens, "tokens of a step");
@@ -136,9 +172,11 @@ class Decoder final : public Transformer {
       row += sequence.count;
     }
     TESSERA_CHECK(row == tokens, "sequences cover the batch");
+    check_adapters(batch);
   }
 
-  const ModelConfig config_;
+  const ModelConfig whole_;   // of all ranks
+  const ModelConfig config_;  // of this one
   const Architecture& architecture_;
   const TransformerOptions options_;
   const Backend& backend_;
@@ -169,7 +207,20 @@ absl::Status check_experts(const ModelConfig& config, const Backend& backend) {
                                                " has no kernels for a mixture of experts"));
 }
 
+absl::Status serves_no_adapters() {
+  return absl::UnimplementedError("the model serves no adapters (LoRA)");
+}
+
 }  // namespace
+
+absl::StatusOr<int64_t> Transformer::measure_adapter(const std::filesystem::path& /*path*/) const {
+  return serves_no_adapters();
+}
+
+absl::StatusOr<std::shared_ptr<const LoraAdapter>> Transformer::load_adapter(
+    const std::filesystem::path& /*path*/) const {
+  return serves_no_adapters();
+}
 
 absl::StatusOr<std::unique_ptr<Transformer>> Transformer::load(const std::filesystem::path& model,
                                                                const TransformerOptions& options,
@@ -186,11 +237,10 @@ absl::StatusOr<std::unique_ptr<Transformer>> load_transformer(const ModelConfig&
                                                               const TransformerOptions& options,
                                                               const Backend& backend) {
   TESSERA_RETURN_IF_ERROR(check_options(options, whole));
-  const Shard shard =
-      options.ranks == nullptr ? Shard{} : Shard{options.ranks->rank(), options.ranks->ranks()};
+  const Shard shard = shard_of(options);
   TESSERA_RETURN_IF_ERROR(check_divides(whole, shard.ranks));
   TESSERA_RETURN_IF_ERROR(check_experts(whole, backend));
-  ModelConfig config = shard_config(whole, shard.ranks);
+  const ModelConfig config = shard_config(whole, shard.ranks);
   TESSERA_ASSIGN_OR_RETURN(KeyFrames key_frames, KeyFrames::create(whole, shard, checkpoint,
                                                                    backend, options.load.threads));
   TESSERA_ASSIGN_OR_RETURN(Weights weights, Weights::load(whole, shard, checkpoint, options.weights,
@@ -198,9 +248,8 @@ absl::StatusOr<std::unique_ptr<Transformer>> load_transformer(const ModelConfig&
   TESSERA_ASSIGN_OR_RETURN(
       Workspace workspace,
       Workspace::create(config, options.limits, options.max_logits_rows, backend));
-  return std::unique_ptr<Transformer>(new Decoder(std::move(config), options, backend,
-                                                  std::move(weights), std::move(key_frames),
-                                                  std::move(workspace)));
+  return std::unique_ptr<Transformer>(new Decoder(whole, options, backend, std::move(weights),
+                                                  std::move(key_frames), std::move(workspace)));
 }
 
 }  // namespace tessera

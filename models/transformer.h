@@ -15,6 +15,15 @@
 
 namespace tessera {
 
+class LoraAdapter;
+
+// Consecutive rows of a step whose products an adapter changes (models/lora/). Not owned.
+struct AdapterRows {
+  const LoraAdapter* adapter = nullptr;
+  int32_t first_row = 0;
+  int32_t count = 0;
+};
+
 // The tokens of one step, grouped by sequence. The spans are not owned.
 struct Batch {
   std::span<const int32_t> tokens;           // [tokens]
@@ -22,6 +31,8 @@ struct Batch {
   std::span<const SequenceSpan> sequences;   // cover [0, tokens) in order, without gaps
   std::span<const KvScoring> scorings = {};  // [sequences]; empty: no sequence is scored
   bool share_reads = true;                   // see AttentionArgs
+  // In ascending order, without overlap. Other rows have no adapter.
+  std::span<const AdapterRows> adapters = {};
 };
 
 struct TransformerOptions {
@@ -70,6 +81,15 @@ class Transformer {
   // logits: [rows, vocab], in the backend's memory; enqueued on the stream, not waited for
   virtual void logits(std::span<const int32_t> rows, MatrixView<float> logits, Stream stream) = 0;
   virtual int32_t max_logits_rows() const = 0;
+
+  // An adapter for this model (models/lora/adapter.h), for Batch::adapters of this model. A row's
+  // results depend on its own adapter alone. Any thread, also during a step.
+  // Returns: the bytes that load_adapter() will allocate; the adapter.
+  // Errors: those of LoraAdapter::measure and load; Unimplemented if the backend or the model
+  // serves none.
+  virtual absl::StatusOr<int64_t> measure_adapter(const std::filesystem::path& path) const;
+  virtual absl::StatusOr<std::shared_ptr<const LoraAdapter>> load_adapter(
+      const std::filesystem::path& path) const;
 
   // Computes the hidden states of some tokens of the last forward(): the residual stream after the
   // final norm, which embeddings are made of. With several ranks, each has the same result.

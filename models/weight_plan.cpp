@@ -166,6 +166,9 @@ int64_t place_slots(std::span<const PlannedSlot> slots, int32_t layers, const Ba
   MemoryCutter cutter(base);
   views = {};
   views.layers.resize(static_cast<size_t>(layers));
+  for (int32_t layer = 0; layer < layers; ++layer) {
+    views.layers[static_cast<size_t>(layer)].layer = layer;
+  }
   for (const PlannedSlot& slot : slots) {
     place(slot, backend, cutter, views);
   }

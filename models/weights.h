@@ -17,6 +17,7 @@
 namespace tessera {
 
 struct LayerWeights {
+  int32_t layer = 0;                       // its index
   std::span<float> attention_norm;         // [hidden]
   StackedWeight qkv;                       // [query_width + 2 * kv_width, hidden]
   std::span<float> qkv_bias;               // [query_width + 2 * kv_width] or empty

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "models/lora/product.h"
 #include "models/rope_table.h"
 #include "models/status_macros.h"
 
@@ -14,13 +15,18 @@ int64_t feed_forward_rows(const ModelConfig& config, int64_t tokens) {
   return tokens * std::max(config.chosen_experts, 1);
 }
 
+int64_t low_rank_rows(int64_t tokens) {
+  return std::min<int64_t>(tokens, kLowRankRows);
+}
+
 int64_t linear_scratch_bytes(const ModelConfig& config, int64_t tokens, int64_t logits_rows,
                              const Backend& backend) {
   const int64_t rows = feed_forward_rows(config, tokens);
   return std::max({backend.linear_scratch_bytes(rows, config.hidden),
                    backend.linear_scratch_bytes(tokens, config.query_width()),
                    backend.linear_scratch_bytes(rows, config.ffn),
-                   backend.linear_scratch_bytes(logits_rows, config.hidden)});
+                   backend.linear_scratch_bytes(logits_rows, config.hidden),
+                   backend.linear_scratch_bytes(low_rank_rows(tokens), kMaxLoraRank)});
 }
 
 // Limit of score_weights, which has one row per KV head of each sequence. For sequences beyond it,
@@ -70,6 +76,7 @@ Workspace::Views cut(const ModelConfig& config, const StepLimits& limits, int32_
   views.gate_up = cutter.matrix<float>(rows, 2 * int64_t{config.ffn});
   views.gated = cutter.matrix<float>(rows, config.ffn);
   views.wanted = cutter.matrix<float>(max_logits_rows, config.hidden);
+  views.low_rank = cutter.matrix<float>(low_rank_rows(tokens), kMaxStackedRank);
   views.rope = cut_rope(config, limits, cutter);
   if (config.rope_scaling.query_growth > 0) {
     views.query_rope = cut_rope(config, limits, cutter);

@@ -11,6 +11,9 @@
 
 namespace tessera {
 
+// Rows that an adapter's matrices are multiplied by at once, so that its products stay in a cache.
+inline constexpr int32_t kLowRankRows = 128;
+
 // Cosines and sines of each position.
 struct RopeTables {
   MatrixView<float> cos;  // [limits.context, head_dim / 2], dense
@@ -39,6 +42,7 @@ class Workspace {
     MatrixView<float> gate_up;   // [rows, 2 * ffn]; rows: tokens * chosen_experts, or tokens
     MatrixView<float> gated;     // [rows, ffn]
     MatrixView<float> wanted;    // [max_logits_rows, hidden], rows of one logits() call
+    MatrixView<float> low_rank;  // [kLowRankRows or tokens, kMaxStackedRank], of adapters
     RopeTables rope;
     RopeTables query_rope;  // of queries, if they grow with the position; else without data
     RopeTables local_rope;  // of windowed layers with a base of their own; else without data

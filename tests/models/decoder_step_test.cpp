@@ -8,6 +8,11 @@
 #include <vector>
 
 #include "models/config.h"
+#include "models/random_checkpoint.h"
+#include "tests/models/model_runner.h"
+#include "tests/models/random_adapter.h"
+#include "tests/models/temporary_directory.h"
+#include "tests/models/tiny_models.h"
 
 namespace tessera {
 namespace {
@@ -51,7 +56,7 @@ class LayerOpsTest : public testing::Test {
   void compute(const StackedWeight& weight) const {
     const MatrixView<float> out{nullptr, 2, 4 * weight.count, 4 * weight.count};
     ops().linear_of_norm({.hidden = rows_, .weight = {}, .out = rows_}, weight, {}, out);
-    ops().add_linear_of_gate({nullptr, 2, 16, 16}, rows_, weight, {}, out);
+    ops().add_linear_of_gate({nullptr, 2, 16, 16}, rows_, weight, {}, out, {});
   }
   std::vector<WeightFormat> written() const {
     std::vector<WeightFormat> formats;
@@ -95,6 +100,31 @@ TEST_F(LayerOpsTest, PartsOfDifferentFormatsRoundTheirRowsThemselves) {
   compute(stacked({WeightFormat::bf16, WeightFormat::f16, WeightFormat::bf16}));
   EXPECT_THAT(written(), ElementsAre(WeightFormat::f32, WeightFormat::f32));
   EXPECT_THAT(read(), testing::Each(false));
+}
+
+TEST_F(LayerOpsTest, RowsThatAnAdapterReadsTooAreNotRounded) {
+  const TemporaryDirectory directory;
+  ASSERT_TRUE(write_random_checkpoint(directory.path(), tiny_llama_config(), 1).ok());
+  write_random_adapter(directory.path() / "adapter", tiny_llama_config());
+  ModelRunner runner(directory.path(), {});
+  const auto adapter = runner.model().load_adapter(directory.path() / "adapter");
+  ASSERT_TRUE(adapter.ok()) << adapter.status();
+  const AdapterRows rows{adapter->get(), 1, 1};
+  const AdaptedProduct adapted{{&rows, 1}, 1, &LoraLayer::down};
+  const StackedWeight weight = stacked({WeightFormat::bf16});
+  std::vector<float> numbers(1024);
+  const MatrixView<float> all{numbers.data(), 2, 8, 8};
+  workspace_.low_rank = {numbers.data(), 2, 8, 8};
+  ops().linear_of_norm({.hidden = all, .weight = {}, .out = all}, weight, {}, all, adapted);
+  ops().add_linear_of_gate(all, all, weight, {}, all, adapted);
+  EXPECT_THAT(written(), ElementsAre(WeightFormat::f32, WeightFormat::f32));
+  EXPECT_THAT(read(), testing::Each(false));
+  // Each of the two products is followed by A and B of the second row.
+  ASSERT_EQ(calls.products.size(), 6U);
+  for (const size_t low_rank : {1U, 2U, 4U, 5U}) {
+    EXPECT_EQ(calls.products[low_rank].in.rows, 1);
+    EXPECT_EQ(calls.products[low_rank].accumulate, low_rank % 3 == 2);
+  }
 }
 
 TEST_F(LayerOpsTest, AFormatThatTheBackendDoesNotRoundToIsLeftToTheProduct) {

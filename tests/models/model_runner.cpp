@@ -66,10 +66,14 @@ std::vector<std::vector<float>> ModelRunner::step_rows(std::span<const Piece> pi
   std::vector<int32_t> tokens;
   std::vector<int32_t> positions;
   std::vector<SequenceSpan> sequences;
+  std::vector<AdapterRows> adapters;
   for (const Piece& piece : pieces) {
     const int32_t context = lengths_[static_cast<size_t>(piece.slot)];
     const auto count = static_cast<int32_t>(piece.tokens.size());
     sequences.push_back({piece.slot, static_cast<int32_t>(tokens.size()), count, context, {}});
+    if (piece.adapter != nullptr) {
+      adapters.push_back({piece.adapter, sequences.back().first_row, count});
+    }
     for (int32_t i = 0; i < count; ++i) {
       tokens.push_back(piece.tokens[static_cast<size_t>(i)]);
       positions.push_back(first_position_ + context + i);
@@ -80,7 +84,9 @@ std::vector<std::vector<float>> ModelRunner::step_rows(std::span<const Piece> pi
   std::vector<float> logits(rows.size() * vocab);
   const MatrixView<float> view{logits.data(), static_cast<int64_t>(rows.size()), config().vocab,
                                config().vocab};
-  model_->forward({tokens, positions, sequences}, arena_->view(), stream());
+  Batch batch{tokens, positions, sequences};
+  batch.adapters = adapters;
+  model_->forward(batch, arena_->view(), stream());
   if (!rows.empty()) {
     model_->logits(rows, view, stream());
   }
@@ -93,13 +99,13 @@ std::vector<std::vector<float>> ModelRunner::step_rows(std::span<const Piece> pi
 }
 
 std::vector<std::vector<float>> ModelRunner::sequence(std::span<const int32_t> tokens,
-                                                      int32_t chunk) {
+                                                      int32_t chunk, const LoraAdapter* adapter) {
   clear(0);
   std::vector<std::vector<float>> all;
   for (size_t first = 0; first < tokens.size(); first += static_cast<size_t>(chunk)) {
     const auto part =
         tokens.subspan(first, std::min(static_cast<size_t>(chunk), tokens.size() - first));
-    const Piece piece{0, {part.begin(), part.end()}};
+    const Piece piece{0, {part.begin(), part.end()}, adapter};
     for (auto& row : step({&piece, 1})) {
       all.push_back(std::move(row));
     }

@@ -18,6 +18,7 @@ namespace tessera {
 struct Piece {
   int32_t slot = 0;
   std::vector<int32_t> tokens;
+  const LoraAdapter* adapter = nullptr;  // not owned
 };
 
 // A model with its own pages, driven step by step without an engine.
@@ -49,7 +50,8 @@ class ModelRunner {
 
   // Runs one sequence alone, in slot 0 from its beginning, `chunk` tokens per step.
   // Returns: logits of every token, [tokens][vocab].
-  std::vector<std::vector<float>> sequence(std::span<const int32_t> tokens, int32_t chunk);
+  std::vector<std::vector<float>> sequence(std::span<const int32_t> tokens, int32_t chunk,
+                                           const LoraAdapter* adapter = nullptr);
 
   // Returns: `count` greedy tokens after a prompt, computed in slot 0.
   std::vector<int32_t> greedy(std::span<const int32_t> prompt, int count);

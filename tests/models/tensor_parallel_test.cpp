@@ -9,9 +9,11 @@
 #include <string>
 
 #include "models/architectures/architecture.h"
+#include "models/lora/adapter.h"
 #include "models/random_checkpoint.h"
 #include "tests/models/golden_logits.h"
 #include "tests/models/model_runner.h"
+#include "tests/models/random_adapter.h"
 #include "tests/models/temporary_directory.h"
 #include "tests/models/tiny_models.h"
 #include "tests/on_ranks.h"
@@ -62,6 +64,31 @@ TEST(TensorParallel, LogitsAreThoseOfTheWholeModel) {
       const Logits split = ModelRunner(directory.path(), options).sequence(tokens, 40);
       EXPECT_LT(difference(split, whole), bound);
     }
+  }
+}
+
+// B is split by rows or A by columns, as the weights beside them.
+TEST(TensorParallel, AdaptersChangeLogitsAsOnTheWholeModel) {
+  for (const char* name : {"llama", "phi3", "gemma3", "mixtral"}) {
+    SCOPED_TRACE(name);
+    const std::vector<TinyModel> models = all_tiny_models();
+    const auto kind = std::ranges::find(models, name, &TinyModel::name);
+    const ModelConfig config = model_of_four_kv_heads(*kind).config;
+    const TemporaryDirectory directory;
+    ASSERT_TRUE(write_random_checkpoint(directory.path(), config, kRanksSeed).ok());
+    write_random_adapter(directory.path() / "adapter", config);
+    const std::vector<int32_t> tokens = random_tokens(50, config.vocab, 1);
+    std::vector<Logits> found;
+    std::set<std::string> fingerprints;
+    for (Communicator* const over : {static_cast<Communicator*>(nullptr), &ranks()}) {
+      ModelRunner runner(directory.path(), {.isa = best_cpu_isa(), .ranks = over});
+      const auto adapter = runner.model().load_adapter(directory.path() / "adapter");
+      ASSERT_TRUE(adapter.ok()) << adapter.status();
+      found.push_back(runner.sequence(tokens, 40, adapter->get()));
+      fingerprints.insert((*adapter)->fingerprint());
+    }
+    EXPECT_LT(difference(found[1], found[0]), 1e-5f);
+    EXPECT_EQ(fingerprints.size(), 1U);
   }
 }
 

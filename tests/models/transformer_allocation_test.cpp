@@ -9,6 +9,7 @@
 
 #include "models/random_checkpoint.h"
 #include "tests/models/model_runner.h"
+#include "tests/models/random_adapter.h"
 #include "tests/models/temporary_directory.h"
 #include "tests/models/tiny_models.h"
 
@@ -88,6 +89,8 @@ TEST_P(TransformerMemory, IsNotAllocatedByForward) {
     config.chosen_experts = 2;
   }
   ASSERT_TRUE(write_random_checkpoint(directory.path(), config, 1).ok());
+  const std::filesystem::path adapter_directory = directory.path() / "adapter";
+  write_random_adapter(adapter_directory, config);
   const std::vector<int32_t> tokens = random_tokens(kTokens, 131, 1);
   std::vector<int32_t> positions(kTokens);
   std::iota(positions.begin(), positions.end(), 0);
@@ -97,12 +100,17 @@ TEST_P(TransformerMemory, IsNotAllocatedByForward) {
     for (const WeightFormat weights : kWeightFormats) {
       SCOPED_TRACE(std::string(name(isa)) + " " + std::string(name(weights)));
       ModelRunner runner(directory.path(), {.isa = isa, .weights = weights, .kv = kKvK8V4});
+      const auto adapter = runner.model().load_adapter(adapter_directory);
+      ASSERT_TRUE(adapter.ok()) << adapter.status();
+      const std::vector<AdapterRows> adapters = {{adapter->get(), 3, 70}, {adapter->get(), 90, 1}};
       runner.sequence(tokens, kTokens);  // allocates the pages of the slot
       const std::vector<SequenceSpan> sequences = {{0, 0, kTokens, 0, {}}};
       const KvPagesView pages = runner.arena().view();
       std::fill_n(pages.rows, pages.layers * pages.kv_heads, KvRow{});
       const int64_t before = g_allocations;
-      runner.model().forward({tokens, positions, sequences}, pages, runner.stream());
+      Batch batch{tokens, positions, sequences};
+      batch.adapters = adapters;
+      runner.model().forward(batch, pages, runner.stream());
       runner.model().logits(rows, {logits.data(), 1, 131, 131}, runner.stream());
       EXPECT_EQ(g_allocations - before, 0);
     }
