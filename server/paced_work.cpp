@@ -17,7 +17,7 @@ namespace tessera {
 namespace {
 
 constexpr int64_t kBurst = 250'000;  // nanoseconds of CPU time between two pauses
-constexpr int64_t kPart = 8;         // one of so many parts of the engine's cores is for paced work
+constexpr int64_t kPart = 16;        // one of so many parts of the engine's cores is for paced work
 constexpr int64_t kFewRequests = 4;  // that wait; the share grows with more
 
 std::atomic<int> paced_threads{0};

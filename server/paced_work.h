@@ -13,7 +13,7 @@ struct EngineLoad {
 };
 
 // Paces the calling thread while this object exists. While the engine computes on the CPU, all
-// paced threads together run for an eighth of the engine's cores, in bursts shorter than a step.
+// paced threads together run for a sixteenth of the engine's cores, in bursts shorter than a step.
 // If more than 4 requests wait for the work, the share grows with their number. While the engine
 // computes nothing, the threads run unhindered.
 //

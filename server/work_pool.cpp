@@ -4,12 +4,18 @@
 #include <utility>
 
 #include "kernels/check.h"
+#include "server/thread_time.h"
 
 namespace tessera {
 namespace {
 
 // Bytes that each job counts in its client's turns, besides its own.
 constexpr uint64_t kJobBytes = 1024;
+
+// CPU time that a client's short jobs may use at once without being paced, and the part of the
+// engine's cores that they may use for long.
+constexpr std::chrono::milliseconds kUnpacedTime{50};
+constexpr int64_t kUnpacedPart = 32;
 
 }  // namespace
 
@@ -44,8 +50,9 @@ bool WorkPool::submit(std::string_view key_name, std::size_t bytes, std::functio
       it = clients_.try_emplace(std::string(key_name)).first;
       it->second.turn = now_;
     }
-    auto& jobs = bytes > options_.long_bytes ? it->second.long_jobs : it->second.short_jobs;
-    jobs.push_back({++last_number_, bytes, std::move(job)});
+    Job added{++last_number_, bytes, std::move(job)};
+    auto& jobs = is_long(added) ? it->second.long_jobs : it->second.short_jobs;
+    jobs.push_back(std::move(added));
   }
   // All, because a thread for short jobs alone may not take a long one.
   changed_.notify_all();
@@ -54,10 +61,14 @@ bool WorkPool::submit(std::string_view key_name, std::size_t bytes, std::functio
 
 // Returns: the client whose turn it is, or end().
 WorkPool::Clients::iterator WorkPool::next(bool short_only) {
+  for (auto& [name, client] : clients_) {
+    leak(client);
+  }
   auto chosen = clients_.end();
   for (auto it = clients_.begin(); it != clients_.end(); ++it) {
-    const bool has =
-        !it->second.short_jobs.empty() || (!short_only && !it->second.long_jobs.empty());
+    const Client& client = it->second;
+    const bool has = short_only ? !client.short_jobs.empty() && client.used <= kUnpacedTime
+                                : !client.short_jobs.empty() || !client.long_jobs.empty();
     if (has && (chosen == clients_.end() || it->second.turn < chosen->second.turn)) {
       chosen = it;
     }
@@ -74,13 +85,34 @@ WorkPool::Job WorkPool::take(Clients::iterator client, bool short_only) {
   Job job = std::move(jobs.front());
   jobs.pop_front();
   --jobs_;
+  job.paced = is_long(job) || queues.used > kUnpacedTime;
   now_ = std::max(now_, queues.turn);
   queues.turn += job.bytes + kJobBytes;
   std::erase_if(clients_, [this](const auto& other) {
     return other.second.short_jobs.empty() && other.second.long_jobs.empty() &&
-           other.second.turn <= now_;
+           other.second.turn <= now_ && other.second.used.count() == 0;
   });
   return job;
+}
+
+void WorkPool::leak(Client& client) const {
+  const Clock::time_point now = Clock::now();
+  if (client.used.count() > 0) {
+    client.used -= std::min(client.used, (now - client.used_at) * engine_.threads / kUnpacedPart);
+  }
+  client.used_at = now;
+}
+
+// Adds the CPU time of a short job. While the client is over its part, this stays bounded, so that
+// its jobs are short again soon after the last of many.
+void WorkPool::add_used(const std::string& name, std::chrono::nanoseconds used) {
+  const auto [it, is_new] = clients_.try_emplace(name);
+  Client& client = it->second;
+  if (is_new) {
+    client.turn = now_;
+  }
+  leak(client);
+  client.used = std::min<std::chrono::nanoseconds>(client.used + used, 2 * kUnpacedTime);
 }
 
 void WorkPool::run(bool short_only) {
@@ -94,13 +126,19 @@ void WorkPool::run(bool short_only) {
     if (client == clients_.end()) {
       return;
     }
+    const std::string name = client->first;
     const Job job = take(client, short_only);
     lock.unlock();
+    const int64_t begin = thread_nanoseconds();
     {
-      const PacedWork paced(job.bytes > options_.long_bytes ? engine_ : EngineLoad());
+      const PacedWork paced(job.paced ? engine_ : EngineLoad());
       job.run();
     }
+    const std::chrono::nanoseconds used(thread_nanoseconds() - begin);
     lock.lock();
+    if (engine_.loops != nullptr && !is_long(job)) {
+      add_used(name, used);
+    }
   }
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -23,7 +24,8 @@ namespace tessera {
 // and they take turns by the bytes that their jobs had so far (start-time fair queueing: Goyal et
 // al., SIGCOMM 1996, section 2). So a client with much work does not delay one with little. Of one
 // client the oldest job is first, but one thread takes short jobs only. Long jobs are paced: they
-// do not delay the engine's steps.
+// do not delay the engine's steps. So are the short jobs of a client whose short jobs have lately
+// used more CPU time than a thirty-second of the engine's cores: many of them are long work too.
 class WorkPool {
  public:
   struct Options {
@@ -44,19 +46,28 @@ class WorkPool {
   bool submit(std::string_view key_name, std::size_t bytes, std::function<void()> job);
 
  private:
+  using Clock = std::chrono::steady_clock;
+
   struct Job {
     uint64_t number = 0;  // in the order of arrival
     std::size_t bytes = 0;
     std::function<void()> run;
+    bool paced = false;  // set when it begins
   };
   struct Client {
     std::deque<Job> short_jobs;
     std::deque<Job> long_jobs;
     uint64_t turn = 0;  // virtual time at which its next job starts
+    // CPU time that short jobs have used, less what the time since then allows (a leaky bucket).
+    std::chrono::nanoseconds used{0};
+    Clock::time_point used_at;
   };
   using Clients = std::map<std::string, Client, std::less<>>;
 
+  bool is_long(const Job& job) const { return job.bytes > options_.long_bytes; }
   void run(bool short_only);
+  void leak(Client& client) const;
+  void add_used(const std::string& name, std::chrono::nanoseconds used);
   Clients::iterator next(bool short_only);
   Job take(Clients::iterator client, bool short_only);
 
@@ -64,7 +75,7 @@ class WorkPool {
   const EngineLoad engine_;
   std::mutex mutex_;  // guards the fields below, except threads_
   std::condition_variable changed_;
-  Clients clients_;  // those with jobs, or with a turn after now_
+  Clients clients_;  // those with jobs, with a turn after now_, or with CPU time in `used`
   std::size_t jobs_ = 0;
   uint64_t last_number_ = 0;
   uint64_t now_ = 0;  // virtual time: the start of the job that began last

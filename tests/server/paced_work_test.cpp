@@ -98,12 +98,12 @@ TEST(PacedWork, AllThreadsTogetherGetAShareOfOneCore) {
 
 TEST(PacedWork, IsNotPacedWhereManyRequestsWaitOrTheEngineHasManyCores) {
   const std::atomic<uint64_t> loops = 1;
-  const std::atomic<int64_t> waiting = 16;
+  const std::atomic<int64_t> waiting = 32;
   {
     const PacedWork paced({&loops, kCores}, &waiting);
     EXPECT_LT(pauses_of_work(), kManyPauses);
   }
-  const PacedWork paced({&loops, 8});
+  const PacedWork paced({&loops, 16});
   EXPECT_LT(pauses_of_work(), kManyPauses);
 }
 

@@ -16,6 +16,7 @@
 #include "server/answer_bytes.h"
 #include "server/byte_budget.h"
 #include "server/http/token_queue.h"
+#include "server/thread_time.h"
 
 namespace tessera {
 namespace {
@@ -108,6 +109,64 @@ TEST(WorkPool, LongJobsLeaveAThreadToShortOnes) {
   pool.submit("a", 10, [&] { done.set_value(); });
   EXPECT_EQ(done.get_future().wait_for(10s), std::future_status::ready);
   release.set_value();
+}
+
+void use_cpu(std::chrono::nanoseconds time) {
+  const int64_t end = thread_nanoseconds() + time.count();
+  while (thread_nanoseconds() < end) {
+  }
+}
+
+TEST(WorkPool, ManyShortJobsOfAClientAreLongWork) {
+  const std::atomic<uint64_t> loops = 1;  // the engine computes
+  WorkPool pool({.threads = 2, .max_jobs = 40, .long_bytes = 100}, {&loops, 1});
+  std::promise<void> used;
+  pool.submit("many", 10, [&] {
+    use_cpu(100ms);
+    used.set_value();
+  });
+  used.get_future().wait();
+  std::promise<void> release;
+  const std::shared_future<void> released = release.get_future().share();
+  std::atomic<int> held = 0;
+  const auto hold = [&held, released] {
+    ++held;
+    released.wait();
+  };
+  for (int i = 0; i < 3; ++i) {
+    pool.submit("many", 10, hold);
+  }
+  std::promise<void> done;
+  pool.submit("few", 10, [&] { done.set_value(); });
+  EXPECT_EQ(done.get_future().wait_for(10s), std::future_status::ready)
+      << "the client that sent many has one thread alone";
+  std::this_thread::sleep_for(50ms);
+  EXPECT_EQ(held, 1);
+  std::this_thread::sleep_for(3s);  // what it used has leaked
+  pool.submit("many", 10, hold);
+  for (int i = 0; i < 10'000 && held < 2; ++i) {
+    std::this_thread::sleep_for(1ms);
+  }
+  EXPECT_EQ(held, 2) << "its jobs are short again";
+  release.set_value();
+}
+
+TEST(WorkPool, ManyShortJobsArePacedWhileTheEngineComputes) {
+  const std::atomic<uint64_t> loops = 1;
+  WorkPool pool({.threads = 2, .max_jobs = 400, .long_bytes = 100}, {&loops, 1});
+  std::atomic<int> runs = 0;
+  const auto begin = std::chrono::steady_clock::now();
+  for (int i = 0; i < 100; ++i) {
+    pool.submit("many", 10, [&] {
+      use_cpu(1ms);
+      ++runs;
+    });
+  }
+  while (runs < 100) {
+    std::this_thread::sleep_for(1ms);
+  }
+  // 50 ms are free. A sixteenth of a core takes 800 ms for the others. A busy machine takes longer.
+  EXPECT_GT(std::chrono::steady_clock::now() - begin, 400ms);
 }
 
 TEST(WorkPool, RefusesMoreThanItHolds) {
