@@ -12,6 +12,9 @@ import httpx
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 MODEL = ROOT / "models" / "checkpoints" / "tessera-tiny"
+# A real checkpoint, where deploy/smollm2.sh has fetched it.
+SMOLLM2 = pathlib.Path(os.environ.get("XDG_CACHE_HOME", pathlib.Path.home() / ".cache"),
+                       "tessera/SmolLM2-135M-Instruct.Q4_1.gguf")
 PATIENCE = 60  # seconds; the awaited events take a moment at most
 
 

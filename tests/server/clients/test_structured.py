@@ -4,8 +4,6 @@ import collections
 import concurrent.futures
 import enum
 import json
-import os
-import pathlib
 import random
 import re
 
@@ -15,11 +13,9 @@ import pydantic
 import pytest
 
 from random_schemas import random_schema
-from tessera_server import TesseraServer
+from tessera_server import SMOLLM2, TesseraServer
 
 MODEL = "tessera-tiny"
-SMOLLM2 = pathlib.Path(os.environ.get("XDG_CACHE_HOME", pathlib.Path.home() / ".cache"),
-                       "tessera/SmolLM2-135M-Instruct.Q4_1.gguf")
 MAX_TOKENS = 300
 AT_ONCE = 64  # answers of the long tests
 CHAT = [{"role": "user", "content": "Tell me a story about a dog, as JSON."}]

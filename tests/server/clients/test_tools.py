@@ -1,15 +1,13 @@
 """Tool calls with the openai package: forced, streamed, and in an agent's loop."""
 
 import json
-import os
-import pathlib
 
 import jsonschema
 import openai
 import pydantic
 import pytest
 
-from tessera_server import TesseraServer
+from tessera_server import SMOLLM2, TesseraServer
 
 MODEL = "tessera-tiny"
 CHAT = [{"role": "user", "content": "What is the weather in Paris?"}]
@@ -20,8 +18,6 @@ ADD = {"type": "object", "additionalProperties": False, "required": ["a", "b"],
 SCHEMAS = {"get_weather": WEATHER, "add": ADD}
 TOOLS = [{"type": "function", "function": {"name": name, "description": f"calls {name}", "parameters": schema}}
          for name, schema in SCHEMAS.items()]
-SMOLLM2 = pathlib.Path(os.environ.get("XDG_CACHE_HOME", pathlib.Path.home() / ".cache"),
-                       "tessera/SmolLM2-135M-Instruct.Q4_1.gguf")
 
 
 def named(name):
