@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_replace.h"
 #include "models/gguf/token_type.h"
 #include "models/json_fields.h"
@@ -140,17 +141,21 @@ class GgufTokenizerBuilder {
         added.push_back({{"id", id}, {"content", text}, {"special", type == kGgufControlToken}});
       }
     }
-    const json file = {{"model",
-                        {{"type", "BPE"},
-                         {"vocab", std::move(vocabulary)},
-                         {"merges", std::move(merges)},
-                         {"ignore_merges", split->ignore_merges}}},
-                       {"added_tokens", std::move(added)},
-                       {"pre_tokenizer", pre_tokenizer(*split)},
-                       {"decoder", {{"type", "ByteLevel"}}}};
+    json file = {{"model",
+                  {{"type", "BPE"},
+                   {"vocab", std::move(vocabulary)},
+                   {"merges", std::move(merges)},
+                   {"ignore_merges", split->ignore_merges}}},
+                 {"added_tokens", std::move(added)},
+                 {"pre_tokenizer", pre_tokenizer(*split)},
+                 {"decoder", {{"type", "ByteLevel"}}}};
+    if (split->composes || is_qwen()) file["normalizer"] = {{"type", "NFC"}};
     absl::StatusOr<std::unique_ptr<Tokenizer>> made = make_json_tokenizer(file, config);
     return made.ok() ? std::move(made) : named(made.status());
   }
+
+  // As in transformers, the architecture decides too: old files of Qwen2 have no `pre`.
+  bool is_qwen() { return absl::StartsWith(fields_.text_or("general.architecture", ""), "qwen"); }
 
   static json pre_tokenizer(const GgufSplit& split) {
     json steps = json::array();

@@ -4,7 +4,7 @@
     python tests/models/gguf/tokenizers_golden.py
 
 Byte-level: PyPI's tokenizers, with the pre-tokenizer that the models behind each `pre` have in their
-tokenizer.json. With scores: PyPI's sentencepiece.
+tokenizer.json or their class of transformers, and NFC where those have it. With scores: PyPI's sentencepiece.
 """
 
 import io
@@ -12,7 +12,7 @@ import json
 from pathlib import Path
 
 import sentencepiece
-from tokenizers import AddedToken, Regex, Tokenizer, models, pre_tokenizers, trainers
+from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers
 
 ROOT = Path(__file__).resolve().parents[3]
 BYTE_LEVEL = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
@@ -33,14 +33,19 @@ def split(*patterns):
     return pre_tokenizers.Sequence([*steps, BYTE_LEVEL])
 
 
-# pre-tokenizer, ignore_merges
+DIGITS = pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), GPT2])
+QWEN2 = split(LLAMA3.replace(r"\p{N}{1,3}", r"\p{N}"))
+# pre-tokenizer, ignore_merges, NFC first
 KINDS = {
-    "gpt-2": (GPT2, False),
-    "smollm": (pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), GPT2]), False),
-    "llama-bpe": (split(LLAMA3), True),
-    "qwen2": (split(LLAMA3.replace(r"\p{N}{1,3}", r"\p{N}")), False),
-    "tekken": (split(TEKKEN), True),
-    "default": (split(*DEFAULT), False),
+    "gpt-2": (GPT2, False, False),
+    "olmo": (GPT2, False, True),
+    "smollm": (DIGITS, False, False),
+    "command-r": (DIGITS, False, True),
+    "llama-bpe": (split(LLAMA3), True, False),
+    "qwen2": (QWEN2, False, True),
+    "stablelm2": (QWEN2, False, False),
+    "tekken": (split(TEKKEN), True, False),
+    "default": (split(*DEFAULT), False, False),
 }
 
 TEXTS = [
@@ -49,6 +54,9 @@ TEXTS = [
     "CamelCaseWords andHTTPServer", "a+b=c; x^2 ~ $5 <tag> |pipe| `tick` http://a.b/c/",
     "<|im_start|>user\nHi<|im_end|>", "<tool>x</tool>", "   ", "\u00bd \u0663\u0664 \u00b2", "e\u0301 combining",
     "don't  stop...really?!\r\nok",
+    # Marks to compose: across a special token, two of one letter in either order, Hangul, and letters that NFC takes apart.
+    "caf<|im_end|>\u0301e\u0301<tool>\u0301", "Vie\u0323\u0302t Vie\u0302\u0323t", "\u1112\u1161\u11ab\u1100\u1173\u11af",
+    "\u212b \u0958 \u2126 \ufb01",
 ]
 
 
@@ -63,8 +71,10 @@ def byte_level(corpus):
     # A token that no merges lead to shows ignore_merges.
     vocabulary = model["vocab"] | {"\u0120CamelCaseWords": len(model["vocab"])}
     ids = {}
-    for name, (pre_tokenizer, ignore_merges) in KINDS.items():
+    for name, (pre_tokenizer, ignore_merges, composes) in KINDS.items():
         tokenizer = Tokenizer(models.BPE(vocabulary, merges, ignore_merges=ignore_merges))
+        if composes:
+            tokenizer.normalizer = normalizers.NFC()
         tokenizer.pre_tokenizer = pre_tokenizer
         tokenizer.add_special_tokens(["<|endoftext|>", "<|im_start|>", "<|im_end|>"])
         tokenizer.add_tokens([AddedToken("<tool>", normalized=False)])
@@ -72,7 +82,7 @@ def byte_level(corpus):
     tokens = sorted(vocabulary, key=vocabulary.get)
     types = [3, 3, 3, 4] + [1] * (len(tokens) - 4)
     return dict(tokens=tokens, types=types, merges=[" ".join(merge) for merge in merges],
-                texts=TEXTS + [" CamelCaseWords"], ids=ids)
+                texts=TEXTS + [" CamelCaseWords"], ids=ids, composed=[n for n, kind in KINDS.items() if kind[2]])
 
 
 def scored(corpus):
