@@ -7,11 +7,13 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "kernels/check.h"
+#include "models/config_limits.h"
 #include "models/gguf/config.h"
 #include "models/gguf/tensor_names.h"
 #include "models/json_fields.h"
 #include "models/mistral_layout.h"
 #include "models/status_macros.h"
+#include "models/tensor_pattern.h"
 
 namespace tessera {
 namespace {
@@ -72,6 +74,7 @@ absl::StatusOr<Checkpoint> Checkpoint::open(const std::filesystem::path& model) 
     for (const auto& [tensor_name, tensor] : file.tensors()) {
       checkpoint.add(file, tensor_name);
     }
+    TESSERA_RETURN_IF_ERROR(checkpoint.split_stacked());
     TESSERA_RETURN_IF_ERROR(checkpoint.join_quantised());
     return checkpoint;
   }
@@ -85,6 +88,7 @@ absl::StatusOr<Checkpoint> Checkpoint::open(const std::filesystem::path& model) 
                                             kIndexFile, " nor a GGUF file", found_instead(model)));
   }
   TESSERA_RETURN_IF_ERROR(checkpoint.open_shards(index));
+  TESSERA_RETURN_IF_ERROR(checkpoint.split_stacked());
   TESSERA_RETURN_IF_ERROR(checkpoint.join_quantised());
   return checkpoint;
 }
@@ -121,6 +125,8 @@ absl::Status Checkpoint::open_gguf() {
         continue;
       }
       const auto added = places_.emplace(own, Place{file.path(), tensor});
+      TensorShape& shape = added.first->second.tensor.shape;
+      if (is_one_row(tensor_name) && shape.size() == 1) shape.insert(shape.begin(), 1);
       if (gguf_names_->gguf.interleaves_heads && is_rotated(tensor_name)) {
         added.first->second.tensor.interleaved_rows = config.head_dim;
       }
@@ -173,6 +179,36 @@ absl::Status Checkpoint::open_shards(const std::filesystem::path& index) {
                                                      ", but ", kIndexFile, " lists it there"));
     }
     add(file->second, tensor_name);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Checkpoint::split_stacked() {
+  for (const std::string& holder : names()) {
+    const std::vector<HeldTensor> held = held_tensors(holder);
+    if (held.empty()) continue;
+    Place place = places_.at(holder);
+    const TensorShape shape = place.tensor.shape;
+    const bool of_experts = absl::StrContains(held.front().name, kExpertIndex);
+    const int64_t experts = of_experts && !shape.empty() ? shape.front() : 1;
+    if (shape.size() != (of_experts ? 3 : 2) || experts < 1 ||
+        experts > config_limits::kMaxExperts || shape[shape.size() - 2] % held.front().parts != 0) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          place.file.string(), ": tensor ", in_quotes(holder), ": has shape ", shown(shape),
+          ", expected ", of_experts ? "[experts, rows, cols]" : "[rows, cols]"));
+    }
+    const std::span<const std::byte> whole = place.tensor.bytes;
+    for (const HeldTensor& one : held) {
+      place.tensor.shape = {shape[shape.size() - 2] / one.parts, shape.back()};
+      const size_t bytes = whole.size() / static_cast<size_t>(experts * one.parts);
+      for (int64_t expert = 0; expert < experts; ++expert) {
+        place.tensor.bytes =
+            whole.subspan(static_cast<size_t>(expert * one.parts + one.part) * bytes, bytes);
+        places_.insert_or_assign(
+            absl::StrReplaceAll(one.name, {{kExpertIndex, absl::StrCat(expert)}}), place);
+      }
+    }
+    places_.erase(holder);
   }
   return absl::OkStatus();
 }
@@ -242,7 +278,8 @@ absl::StatusOr<const StoredTensor*> Checkpoint::tensor(const std::string& tensor
 }
 
 std::string Checkpoint::stored_name(const std::string& tensor_name) const {
-  return gguf_names_ == nullptr ? tensor_name : gguf_name(tensor_name, *gguf_names_);
+  return gguf_names_ == nullptr ? name_of_holder(tensor_name)
+                                : gguf_name(tensor_name, *gguf_names_);
 }
 
 void Checkpoint::drop_rows(const std::string& tensor_name, int64_t first, int64_t rows) const {

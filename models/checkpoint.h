@@ -22,6 +22,7 @@ namespace tessera {
 // shard must be a plain file name, so an index cannot point outside its directory. Also reads a
 // GGUF file (models/gguf/model.h); its tensors have the names of a Hugging Face directory. Of a
 // quantised directory (models/quantised/), the tensors of a linear layer are one: "MODULE.weight".
+// A tensor that holds several others (StackedTensor) is replaced by them.
 class Checkpoint {
  public:
   // Maps the single file or all shards.
@@ -74,6 +75,7 @@ class Checkpoint {
   absl::Status open_mistral();
   absl::Status add_experts(Place all, const std::string& pattern, int32_t experts);
   void add(const SafetensorsFile& file, const std::string& tensor_name);
+  absl::Status split_stacked();
   absl::Status join_quantised();
   absl::Status join_module(const std::string& module, const std::string& codes,
                            const QuantisationConfig& config);

@@ -47,6 +47,8 @@ struct ModelConfig {
   int32_t own_experts = 0;             // those of one rank
   int32_t chosen_experts = 0;          // of each token
   bool normalise_experts = false;      // the weights of a token's experts sum to 1
+  int32_t shared_ffn = 0;              // width of an expert that serves every token; 0: none
+  bool shared_gate = false;            // its output has a factor for each token
   int32_t context = 0;                 // max_position_embeddings, tokens
   int32_t sliding_window = 0;          // sliding window in tokens; 0: none
   std::vector<LayerKind> layer_kinds;  // [layers]; empty: all layers are alike

@@ -22,6 +22,7 @@ constexpr char kOriginal[] = "original_max_position_embeddings";
 std::string model_type(const std::string& architecture) {
   const std::string lower = absl::AsciiStrToLower(absl::StripSuffix(
       absl::StripSuffix(architecture, "ForCausalLM"), "ForConditionalGeneration"));
+  if (lower == "qwen2moe") return "qwen2_moe";
   if (lower == "qwen3moe") return "qwen3_moe";
   return architecture == "Gemma3ForCausalLM" ? "gemma3_text" : lower;
 }
@@ -89,10 +90,14 @@ void add_layer_kinds(const ModelConfig& config, json& object) {
 
 void add_experts(const ModelConfig& config, json& object) {
   if (config.experts == 0) return;
-  object["num_local_experts"] = config.experts;
+  object[config.shared_gate ? "num_experts" : "num_local_experts"] = config.experts;
   object["num_experts_per_tok"] = config.chosen_experts;
   object["moe_intermediate_size"] = config.ffn;
   object["norm_topk_prob"] = config.normalise_experts;
+  if (config.shared_ffn > 0) {
+    object[config.shared_gate ? "shared_expert_intermediate_size" : "shared_intermediate_size"] =
+        config.shared_ffn;
+  }
 }
 
 void add_multipliers(const Multipliers& multipliers, json& object) {

@@ -19,13 +19,28 @@ ExpertRows route(const DecoderStep& step, const LayerWeights& weights,
   const MatrixView<float> logits = step.rows(ops.workspace.router_logits);
   const int32_t rank = ops.ranks == nullptr ? 0 : ops.ranks->rank();
   ops.linear(normed, weights.router, {}, logits);
-  ops.backend.route({.logits = logits,
+  ops.backend.route({.logits = logits.columns(0, ops.config.experts),
                      .chosen = ops.config.chosen_experts,
                      .normalise = ops.config.normalise_experts,
                      .first_expert = rank * ops.config.own_experts,
                      .rows = rows},
                     ops.stream);
   return rows;
+}
+
+// Computes the expert that serves every token, in the place of its input.
+// Returns: its output; without data if the model has none.
+MatrixView<const float> run_shared(const DecoderStep& step, const LayerWeights& weights,
+                                   MatrixView<float> normed) {
+  const LayerOps& ops = step.ops;
+  if (ops.config.shared_ffn == 0) return {};
+  const MatrixView<float> gate_up = step.rows(ops.workspace.shared_gate_up);
+  const MatrixView<float> gated = step.rows(ops.workspace.shared_gated);
+  ops.linear(normed, weights.shared_gate_up, {}, gate_up);
+  ops.backend.silu_mul({.gate_up = gate_up, .out = gated, .activation = ops.config.activation},
+                       ops.stream);
+  ops.linear(gated, weights.shared_down, {}, normed);
+  return normed;
 }
 
 }  // namespace
@@ -55,10 +70,16 @@ void expert_feed_forward(const DecoderStep& step, const LayerWeights& weights) {
   ops.backend.silu_mul({.gate_up = gate_up, .out = gated, .activation = ops.config.activation},
                        ops.stream);
   multiply(gated, weights.down, chosen);
+  MatrixView<const float> gates;
+  if (ops.config.shared_gate) {
+    gates = step.rows(ops.workspace.router_logits).columns(ops.config.experts, 1);
+  }
   ops.backend.combine({.in = chosen,
                        .places = rows.places,
                        .weights = rows.weights,
                        .chosen = ops.config.chosen_experts,
+                       .shared = run_shared(step, weights, normed),
+                       .shared_gates = gates,
                        .accumulate = ops.adds_stream(),
                        .out = hidden},
                       ops.stream);

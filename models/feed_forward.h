@@ -15,7 +15,8 @@ FeedForwardBlock dense_feed_forward;
 // The same with a norm behind it: hidden += norm(block(norm(hidden))). Gemma 3's.
 FeedForwardBlock dense_feed_forward_between_norms;
 
-// A mixture of SwiGLUs: the weighted sum of those that the router chooses for a token.
+// A mixture of SwiGLUs: the weighted sum of those that the router chooses for a token, and of one
+// that serves every token if the model has it.
 FeedForwardBlock expert_feed_forward;
 
 }  // namespace tessera

@@ -1,9 +1,12 @@
 #include "models/random_checkpoint.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <fstream>
+#include <map>
 #include <set>
+#include <span>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -95,6 +98,23 @@ NamedTensor random_tensor(const ExpectedTensor& expected, uint64_t seed, TensorT
   return tensor;
 }
 
+// Returns: the tensor of a directory that holds these, one after another (StackedTensor).
+NamedTensor random_holder(std::span<const ExpectedTensor> held, uint64_t seed, TensorType type) {
+  NamedTensor whole = random_tensor(held.front(), seed, type);
+  if (held.front().holder.empty()) return whole;
+  whole.name = held.front().holder;
+  int64_t rows = held.front().shape.front();
+  for (const ExpectedTensor& one : held.subspan(1)) {
+    const NamedTensor next = random_tensor(one, seed, type);
+    whole.bytes.insert(whole.bytes.end(), next.bytes.begin(), next.bytes.end());
+    rows += one.shape.front();
+  }
+  const int64_t experts = held.back().index.expert + 1;  // 0: none
+  whole.shape = {rows / std::max<int64_t>(experts, 1), held.front().shape.back()};
+  if (experts > 0) whole.shape.insert(whole.shape.begin(), experts);
+  return whole;
+}
+
 absl::Status write_text(const std::filesystem::path& path, const std::string& text) {
   std::ofstream file(path, std::ios::binary | std::ios::trunc);
   file << text << "\n";
@@ -115,6 +135,19 @@ std::vector<ExpectedTensor> distinct_tensors(const ModelConfig& config) {
   return distinct;
 }
 
+// Returns: these tensors in groups, one for each tensor of a directory.
+std::vector<std::vector<ExpectedTensor>> tensors_by_holder(const ModelConfig& config) {
+  std::vector<std::vector<ExpectedTensor>> groups;
+  std::map<std::string, size_t> group_of;
+  for (ExpectedTensor& tensor : distinct_tensors(config)) {
+    const std::string& holder = tensor.holder.empty() ? tensor.name : tensor.holder;
+    const auto [found, added] = group_of.emplace(holder, groups.size());
+    if (added) groups.emplace_back();
+    groups[found->second].push_back(std::move(tensor));
+  }
+  return groups;
+}
+
 }  // namespace
 
 absl::Status write_random_checkpoint(const std::filesystem::path& directory,
@@ -128,7 +161,7 @@ absl::Status write_random_checkpoint(const std::filesystem::path& directory,
   }
   TESSERA_RETURN_IF_ERROR(write_text(directory / "config.json", model_config_json(config)));
 
-  const std::vector<ExpectedTensor> tensors = distinct_tensors(config);
+  const std::vector<std::vector<ExpectedTensor>> tensors = tensors_by_holder(config);
   json weight_map = json::object();
   size_t total_bytes = 0;
   for (int32_t shard = 0; shard < shards; ++shard) {
@@ -138,8 +171,8 @@ absl::Status write_random_checkpoint(const std::filesystem::path& directory,
     std::vector<NamedTensor> held;
     for (size_t i = static_cast<size_t>(shard); i < tensors.size();
          i += static_cast<size_t>(shards)) {
-      held.push_back(random_tensor(tensors[i], seed, type));
-      weight_map[tensors[i].name] = file;
+      held.push_back(random_holder(tensors[i], seed, type));
+      weight_map[held.back().name] = file;
       total_bytes += held.back().bytes.size();
     }
     TESSERA_RETURN_IF_ERROR(write_safetensors(directory / file, held));

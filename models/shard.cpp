@@ -13,10 +13,17 @@ absl::Status check_divides(const ModelConfig& config, int32_t ranks) {
                      " ranks: a KV head cannot be split"));
   }
   if (config.experts > 0) {
-    if (config.experts % ranks == 0) return absl::OkStatus();
-    return absl::InvalidArgumentError(absl::StrCat("the model's ", config.experts,
-                                                   " experts cannot be split evenly over ", ranks,
-                                                   " ranks: an expert cannot be split"));
+    if (config.experts % ranks != 0) {
+      return absl::InvalidArgumentError(absl::StrCat("the model's ", config.experts,
+                                                     " experts cannot be split evenly over ", ranks,
+                                                     " ranks: an expert cannot be split"));
+    }
+    if (config.shared_ffn % ranks != 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the shared expert's width of ", config.shared_ffn,
+                       " cannot be split evenly over ", ranks, " ranks"));
+    }
+    return absl::OkStatus();
   }
   if (config.ffn % ranks != 0) {
     return absl::InvalidArgumentError(absl::StrCat("the model's inner width of ", config.ffn,
@@ -34,6 +41,7 @@ ModelConfig shard_config(const ModelConfig& config, int32_t ranks) {
   own.kv_heads /= ranks;
   if (config.experts > 0) {
     own.own_experts /= ranks;
+    own.shared_ffn /= ranks;
   } else {
     own.ffn /= ranks;
   }
@@ -46,6 +54,7 @@ ModelConfig whole_config(const ModelConfig& shard, int32_t ranks) {
   whole.kv_heads *= ranks;
   if (shard.experts > 0) {
     whole.own_experts *= ranks;
+    whole.shared_ffn *= ranks;
   } else {
     whole.ffn *= ranks;
   }

@@ -6,19 +6,17 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "models/architectures/architecture.h"
+#include "models/tensor_pattern.h"
 
 namespace tessera {
 namespace {
 
 using enum ShardAxis;
 
-constexpr char kLayer[] = "{layer}";
-constexpr char kExpert[] = "{expert}";
-
 // Returns: true if the pattern has exactly the indices that `index` has.
 bool has_indices(const TensorRule& rule, const TensorIndex& index) {
-  return absl::StrContains(rule.pattern, kLayer) == (index.layer != TensorIndex::kNone) &&
-         absl::StrContains(rule.pattern, kExpert) == (index.expert != TensorIndex::kNone);
+  return absl::StrContains(rule.pattern, kLayerIndex) == (index.layer != TensorIndex::kNone) &&
+         absl::StrContains(rule.pattern, kExpertIndex) == (index.expert != TensorIndex::kNone);
 }
 
 // Returns: each layer, followed by the experts of one rank; last the index of tensors outside the
@@ -40,9 +38,13 @@ ExpectedTensor expect(const TensorRule& rule, const TensorIndex& index, const Mo
                       const ModelConfig& own, Shard shard) {
   ExpectedTensor tensor;
   const int32_t expert = shard.rank * own.own_experts + index.expert;
-  tensor.name =
-      absl::StrReplaceAll(absl::StrCat(architecture_of(config).prefix, rule.pattern),
-                          {{kLayer, absl::StrCat(index.layer)}, {kExpert, absl::StrCat(expert)}});
+  const auto name_of = [&](const char* pattern) {
+    return absl::StrReplaceAll(
+        absl::StrCat(architecture_of(config).prefix, pattern),
+        {{kLayerIndex, absl::StrCat(index.layer)}, {kExpertIndex, absl::StrCat(expert)}});
+  };
+  tensor.name = name_of(rule.pattern);
+  if (rule.stacked.pattern != nullptr) tensor.holder = name_of(rule.stacked.pattern);
   tensor.shape.push_back(rule.stored_rows == nullptr ? rule.rows(config)
                                                      : rule.stored_rows(config));
   if (rule.cols != nullptr) {

@@ -33,7 +33,8 @@ struct TensorIndex {
 // head.
 struct ExpectedTensor {
   std::string name;
-  TensorShape shape;  // of the whole tensor in the checkpoint
+  std::string holder;  // the tensor of a Hugging Face directory that holds it; empty: itself
+  TensorShape shape;   // of the whole tensor in the checkpoint
   WeightSlot slot = WeightSlot::embedding;
   TensorIndex index;
   int64_t first_row = 0;

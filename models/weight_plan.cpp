@@ -93,6 +93,10 @@ StackedWeight& matrix_of(WeightViews& views, const WeightShape& shape) {
       return of_expert(layer->gate_up, shape);
     case WeightSlot::down:
       return of_expert(layer->down, shape);
+    case WeightSlot::shared_gate_up:
+      return layer->shared_gate_up;
+    case WeightSlot::shared_down:
+      return layer->shared_down;
     default:
       break;
   }

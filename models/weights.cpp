@@ -174,6 +174,8 @@ std::string formats_of(const WeightViews& views) {
     add(layer.attention_out);
     std::ranges::for_each(layer.gate_up, add);
     std::ranges::for_each(layer.down, add);
+    add(layer.shared_gate_up);
+    add(layer.shared_down);
   }
   add(views.head);
   return absl::StrJoin(formats, ", ");

@@ -27,12 +27,15 @@ struct LayerWeights {
   std::span<float> attention_out_bias;     // [hidden] or empty
   std::span<float> norm_behind_attention;  // [hidden] or empty
   std::span<float> ffn_norm;               // [hidden]
-  StackedWeight router;                    // [experts, hidden], of a mixture of experts
+  // [experts, hidden], of a mixture of experts. One row more: the gate of the shared expert.
+  StackedWeight router;
   // One of each for a dense feed-forward block, else one for each expert of this rank.
   std::vector<StackedWeight> gate_up;  // [2 * ffn, hidden]: gate, then up
   std::span<float> gate_up_bias;       // [2 * ffn] or empty
   std::vector<StackedWeight> down;     // [hidden, ffn]
   std::span<float> down_bias;          // [hidden] or empty
+  StackedWeight shared_gate_up;        // [2 * shared_ffn, hidden], of the expert of every token
+  StackedWeight shared_down;           // [hidden, shared_ffn]
   std::span<float> norm_behind_ffn;    // [hidden] or empty
 };
 

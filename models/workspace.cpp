@@ -25,6 +25,7 @@ int64_t linear_scratch_bytes(const ModelConfig& config, int64_t tokens, int64_t 
   return std::max({backend.linear_scratch_bytes(rows, config.hidden),
                    backend.linear_scratch_bytes(tokens, config.query_width()),
                    backend.linear_scratch_bytes(rows, config.ffn),
+                   backend.linear_scratch_bytes(tokens, config.shared_ffn),
                    backend.linear_scratch_bytes(logits_rows, config.hidden),
                    backend.linear_scratch_bytes(low_rank_rows(tokens), kMaxLoraRank)});
 }
@@ -56,12 +57,15 @@ void cut_experts(const ModelConfig& config, int64_t tokens, MemoryCutter& cutter
                  Workspace::Views& views) {
   if (config.experts == 0) return;
   const int64_t rows = feed_forward_rows(config, tokens);
-  views.router_logits = cutter.matrix<float>(tokens, config.experts);
+  views.router_logits = cutter.matrix<float>(tokens, config.experts + (config.shared_gate ? 1 : 0));
   views.expert_rows = {.offsets = cutter.array<int32_t>(config.own_experts + 1),
                        .tokens = cutter.array<int32_t>(rows),
                        .places = cutter.array<int32_t>(rows),
                        .weights = cutter.array<float>(rows)};
   views.expert_hidden = cutter.matrix<float>(rows, config.hidden);
+  if (config.shared_ffn == 0) return;
+  views.shared_gate_up = cutter.matrix<float>(tokens, 2 * int64_t{config.shared_ffn});
+  views.shared_gated = cutter.matrix<float>(tokens, config.shared_ffn);
 }
 
 Workspace::Views cut(const ModelConfig& config, const StepLimits& limits, int32_t max_logits_rows,

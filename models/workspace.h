@@ -47,9 +47,12 @@ class Workspace {
     RopeTables query_rope;  // of queries, if they grow with the position; else without data
     RopeTables local_rope;  // of windowed layers with a base of their own; else without data
     // The next three: of a mixture of experts.
-    MatrixView<float> router_logits;  // [tokens, experts]
+    MatrixView<float> router_logits;  // [tokens, experts], and a column for a shared expert's gate
     ExpertRows expert_rows;
     MatrixView<float> expert_hidden;  // [rows, hidden]
+    // The next two: of the expert that serves every token.
+    MatrixView<float> shared_gate_up;  // [tokens, 2 * shared_ffn]
+    MatrixView<float> shared_gated;    // [tokens, shared_ffn]
     std::span<std::byte> linear_scratch;
     std::span<std::byte> attention_scratch;
     std::span<std::byte> attention_plan;  // empty if the backend has no op for it

@@ -42,12 +42,16 @@ struct ExpertLinearArgs {
   std::span<std::byte> scratch;            // Backend::linear_scratch_bytes(rows, cols)
 };
 
-// Adds the weighted rows of each token, by ascending expert.
+// Adds the weighted rows of each token, by ascending expert, and then those of an expert that
+// serves every token.
 struct CombineArgs {
   MatrixView<const float> in;       // [rows, hidden]
   std::span<const int32_t> places;  // as in ExpertRows
   std::span<const float> weights;   // as in ExpertRows
   int32_t chosen = 0;
+  MatrixView<const float> shared = {};  // [tokens, hidden] of that expert; without data: none
+  // [tokens, 1]: the sigmoid of each is its token's weight; without data: all weights are 1.
+  MatrixView<const float> shared_gates = {};
   bool accumulate = false;  // adds to `out`, else writes it
   MatrixView<float> out;    // [tokens, hidden]
 };

@@ -55,6 +55,11 @@ struct GgufRules {
   bool experts = false;            // the key expert_count is there
   bool multipliers = false;        // knows the keys of Granite's factors
   bool query_growth = false;       // knows the key attention.temperature_scale
+  bool shared_expert = false;      // knows the key expert_shared_feed_forward_length
+  // The weights of a token's experts are their shares of all, unless a key says otherwise. Old
+  // files have no keys for the widths: feed_forward_length is that of the shared expert, and of all
+  // chosen ones together.
+  bool qwen2_mixture = false;
   // Each layer of that number, counted from 1, has no RoPE, or no window. Files have no keys for
   // these. 0: none.
   int32_t unrotated_every = 0;
@@ -82,10 +87,17 @@ std::span<const Architecture> supported_architectures();
 // Returns: the architecture of that name, not owned; null if it is not supported.
 const Architecture* find_architecture(std::string_view name);
 
+// Parts of a model that tell architectures of one GGUF name apart.
+struct GgufParts {
+  bool experts = false;
+  bool sliding_window = false;
+  bool shared_expert = false;
+};
+
 // Returns: the architecture that GGUF files call `name`. "llama" is Llama, or Mixtral if there are
-// experts, or else Mistral if there is a sliding window. Not owned; null if it is not supported.
-const Architecture* find_gguf_architecture(std::string_view name, bool experts,
-                                           bool sliding_window);
+// experts, or else Mistral if there is a sliding window. "granitemoe" may have a shared expert. Not
+// owned; null if it is not supported.
+const Architecture* find_gguf_architecture(std::string_view name, const GgufParts& parts);
 
 // Requires: config.architecture is supported, as in every config that parse_model_config returns.
 const Architecture& architecture_of(const ModelConfig& config);

@@ -1,6 +1,6 @@
 #include <algorithm>
 #include <iterator>
-#include <utility>
+#include <tuple>
 
 #include "kernels/check.h"
 #include "models/architectures/architecture.h"
@@ -12,19 +12,30 @@
 #include "models/architectures/phi3.h"
 #include "models/architectures/qwen2.h"
 #include "models/architectures/qwen3.h"
+#include "models/architectures/shared_expert.h"
 #include "models/architectures/smollm3.h"
 
 namespace tessera {
 namespace {
 
 constexpr Architecture kTable[] = {
-    architectures::kLlama,     architectures::kMistral,
-    architectures::kMinistral, architectures::kMinistral3,
-    architectures::kMistral3,  architectures::kMixtral,
-    architectures::kQwen2,     architectures::kQwen3,
-    architectures::kQwen3Moe,  architectures::kPhi3,
-    architectures::kGranite,   architectures::kSmolLm3,
-    architectures::kGemma3,    architectures::kGemma3WithImages,
+    architectures::kLlama,
+    architectures::kMistral,
+    architectures::kMinistral,
+    architectures::kMinistral3,
+    architectures::kMistral3,
+    architectures::kMixtral,
+    architectures::kQwen2,
+    architectures::kQwen3,
+    architectures::kQwen3Moe,
+    architectures::kPhi3,
+    architectures::kGranite,
+    architectures::kSmolLm3,
+    architectures::kGemma3,
+    architectures::kGemma3WithImages,
+    architectures::kQwen2Moe,
+    architectures::kGraniteMoe,
+    architectures::kGraniteMoeShared,
 };
 
 }  // namespace
@@ -39,11 +50,11 @@ const Architecture* find_architecture(std::string_view name) {
   return found == std::end(kTable) ? nullptr : found;
 }
 
-const Architecture* find_gguf_architecture(std::string_view name, bool experts,
-                                           bool sliding_window) {
+const Architecture* find_gguf_architecture(std::string_view name, const GgufParts& parts) {
   const auto fits = [&](const Architecture& one) {
     const bool windowed = one.config.sliding_window == SlidingWindowRule::field;
-    return std::pair(one.gguf.experts == experts, windowed == sliding_window);
+    return std::tuple(one.gguf.experts == parts.experts, windowed == parts.sliding_window,
+                      one.gguf.shared_expert == parts.shared_expert);
   };
   const Architecture* found = nullptr;
   for (const Architecture& one : kTable) {

@@ -27,6 +27,8 @@ enum class WeightSlot : uint8_t {
   gate_up_bias,
   down,
   down_bias,
+  shared_gate_up,
+  shared_down,
   norm_behind_ffn,
   final_norm,
   head
@@ -34,6 +36,14 @@ enum class WeightSlot : uint8_t {
 
 // The dimension in which ranks split a tensor (models/shard.h); none: replicated.
 enum class ShardAxis : uint8_t { none, rows, cols };
+
+// A tensor of a Hugging Face directory that holds several others: those of all experts of a layer,
+// [experts, rows, cols], or of none, [rows, cols]. The rows of each expert are `parts` equal ones.
+struct StackedTensor {
+  const char* pattern = nullptr;  // its name, without "{expert}"; null: none
+  int32_t part = 0;
+  int32_t parts = 1;
+};
 
 // One line of an architecture's tensor table, which is shared by loading, checking, memory
 // estimates and random checkpoints.
@@ -55,6 +65,8 @@ struct TensorRule {
   int64_t (*first_row)(const ModelConfig&) = nullptr;
   // The stored w of a norm that multiplies by 1 + w. GGUF files have the sum.
   bool plus_one = false;
+  // Where a Hugging Face directory has the tensor, if not under the name `pattern`.
+  StackedTensor stacked = {};
 };
 
 // Tensor tables are made of parts, one for each block of the decoder.

@@ -26,8 +26,11 @@ absl::StatusOr<const Architecture*> read_architecture(JsonFields& fields) {
   const std::string count = name + ".expert_count";
   const bool experts = fields.integer_or(count.c_str(), 0, 0, kMaxExperts) > 0;
   TESSERA_RETURN_IF_ERROR(fields.status());
-  const bool windowed = fields.has((name + ".attention.sliding_window").c_str());
-  if (const Architecture* found = find_gguf_architecture(name, experts, windowed)) return found;
+  const GgufParts parts{
+      .experts = experts,
+      .sliding_window = fields.has((name + ".attention.sliding_window").c_str()),
+      .shared_expert = fields.has((name + ".expert_shared_feed_forward_length").c_str())};
+  if (const Architecture* found = find_gguf_architecture(name, parts)) return found;
   std::set<std::string> known;
   for (const Architecture& one : supported_architectures()) {
     if (one.gguf.name != nullptr) known.insert(one.gguf.name);
@@ -101,9 +104,12 @@ class ConfigReader {
     if (!architecture_.gguf.experts) {
       return experts == 0 ? absl::OkStatus() : unsupported(key("expert_count"));
     }
-    for (const char* rest :
-         {"expert_shared_count", "expert_shared_feed_forward_length", "expert_group_count",
-          "expert_weights_scale", "leading_dense_block_count", "interleave_moe_layer_step"}) {
+    const GgufRules& rules = architecture_.gguf;
+    if (!rules.shared_expert && fields_.has(key("expert_shared_feed_forward_length").c_str())) {
+      return unsupported(key("expert_shared_feed_forward_length"));
+    }
+    for (const char* rest : {"expert_shared_count", "expert_group_count", "expert_weights_scale",
+                             "leading_dense_block_count", "interleave_moe_layer_step"}) {
       if (fields_.has(key(rest).c_str())) return unsupported(key(rest));
     }
     constexpr int32_t kSoftmax = 1;
@@ -112,8 +118,15 @@ class ConfigReader {
     }
     config_.experts = config_.own_experts = integer("expert_count", kMaxExperts);
     config_.chosen_experts = integer("expert_used_count", std::max(config_.experts, 1));
-    config_.normalise_experts = fields_.boolean_or(key("expert_weights_norm").c_str(), true);
-    config_.ffn = integer_or("expert_feed_forward_length", config_.ffn, kMaxWidth);
+    config_.normalise_experts =
+        fields_.boolean_or(key("expert_weights_norm").c_str(), !rules.qwen2_mixture);
+    const int32_t width = config_.ffn;
+    const int32_t own = rules.qwen2_mixture ? width / std::max(config_.chosen_experts, 1) : width;
+    config_.ffn = integer_or("expert_feed_forward_length", std::max(own, 1), kMaxWidth);
+    if (rules.shared_expert) {
+      config_.shared_ffn = integer_or("expert_shared_feed_forward_length", width, kMaxWidth);
+      config_.shared_gate = has_tensor("ffn_gate_inp_shexp.weight");
+    }
     return fields_.status();
   }
 

@@ -6,8 +6,6 @@
 
 namespace tessera {
 
-inline constexpr char kExpertIndex[] = "{expert}";
-
 // Tensors of one factor for each frequency of RoPE: Llama 3's, and both lists of longrope.
 inline constexpr char kGgufRopeFactors[] = "rope_freqs.weight";
 inline constexpr char kGgufShortFactors[] = "rope_factors_short.weight";
@@ -23,6 +21,9 @@ std::string gguf_name(const std::string& checkpoint_name, const Architecture& ar
 
 // Returns: true for weights and biases of q and k, whose rows RoPE rotates in pairs.
 bool is_rotated(const std::string& gguf_name);
+
+// Returns: true for a matrix of one row, which files have as a vector.
+bool is_one_row(const std::string& gguf_name);
 
 // Returns: true for a tensor that read_gguf_config() reads: it is no weight.
 bool belongs_to_config(const std::string& gguf_name);

@@ -215,6 +215,29 @@ TEST_P(Experts, CombineAddsTheRowsOfThisRankAlone) {
   }
 }
 
+TEST_P(Experts, CombineAddsTheExpertOfEveryTokenLast) {
+  std::vector<float> in{1, 2};
+  const std::vector<int32_t> places{0, -1};
+  const std::vector<float> weights{0.5f, 1};
+  std::vector<float> shared{4, 8, 16, 32};
+  // Gates may be a column of a wider matrix, such as the router's logits.
+  std::vector<float> logits{7, 0, 7, std::log(3.0f)};
+  std::vector<float> out{100, 100, 100, 100};
+  CombineArgs args{.in = expert_matrix(in, 1),
+                   .places = places,
+                   .weights = weights,
+                   .chosen = 1,
+                   .shared = expert_matrix(shared, 2),
+                   .out = expert_matrix(out, 2)};
+  run(&Backend::combine, args);
+  EXPECT_EQ(out, (std::vector<float>{4.5f, 9, 16, 32}));
+  args.shared_gates = expert_matrix(logits, 2).columns(1, 1);
+  args.accumulate = true;
+  run(&Backend::combine, args);
+  const std::vector<float> expected{4.5f + 0.5f + 2, 9 + 1 + 4, 16 + 12, 32 + 24};
+  for (size_t i = 0; i < out.size(); ++i) EXPECT_NEAR(out[i], expected[i], 1e-5) << i;
+}
+
 INSTANTIATE_TEST_SUITE_P(All, Experts, testing::ValuesIn(devices_of_this_machine()),
                          [](const auto& device) { return device.param.name; });
 

@@ -71,6 +71,51 @@ TEST_F(CheckpointTest, MatricesStayInTwoBytesWhereAllOfThemAre) {
   EXPECT_EQ(stored_as({zeros("b", {2, 2}, TensorType::f16)}), WeightFormat::f16);
 }
 
+TEST_F(CheckpointTest, SplitsATensorOfAllExpertsIntoTheirOwn) {
+  const std::string block = "model.layers.1.block_sparse_moe.";
+  NamedTensor inputs = zeros(block + "input_linear.weight", {3, 4, 2});
+  for (size_t i = 0; i < inputs.bytes.size(); i += sizeof(float)) {
+    const auto number = static_cast<float>(i / sizeof(float));
+    std::memcpy(inputs.bytes.data() + i, &number, sizeof(float));
+  }
+  NamedTensor shared = inputs;
+  shared.name = "model.layers.1.shared_mlp.input_linear.weight";
+  shared.shape = {12, 2};
+  write_shard("model.safetensors",
+              {inputs, shared, zeros(block + "output_linear.weight", {3, 2, 2})});
+  const auto checkpoint = open();
+  ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
+  EXPECT_EQ(checkpoint->names().size(), 3u * 3 + 2);
+  const auto first_of = [&](const std::string& name, const TensorShape& shape) {
+    const auto tensor = checkpoint->tensor(name, shape);
+    EXPECT_TRUE(tensor.ok()) << tensor.status();
+    float first = 0;
+    read_f32(**tensor, 0, {&first, 1});
+    return first;
+  };
+  EXPECT_EQ(first_of(block + "experts.0.gate.weight", {2, 2}), 0);
+  EXPECT_EQ(first_of(block + "experts.0.up.weight", {2, 2}), 4);
+  EXPECT_EQ(first_of(block + "experts.2.up.weight", {2, 2}), 20);
+  EXPECT_EQ(first_of(block + "experts.2.down.weight", {2, 2}), 0);
+  EXPECT_EQ(first_of("model.layers.1.shared_mlp.up.weight", {6, 2}), 12);
+  EXPECT_THAT(checkpoint->describe(block + "experts.2.up.weight"), HasSubstr(inputs.name));
+  EXPECT_THAT(
+      message(checkpoint->tensor(block + "experts.3.up.weight", TensorShape{2, 2}).status()),
+      HasSubstr("misses tensor " + inputs.name));
+}
+
+TEST_F(CheckpointTest, RefusesATensorOfAllExpertsWithAnotherShape) {
+  const std::string name = "model.layers.0.block_sparse_moe.input_linear.weight";
+  for (const TensorShape& shape : {TensorShape{4, 2}, TensorShape{2, 3, 2}, TensorShape{0, 4, 2},
+                                   TensorShape{100'000, 2, 0}, TensorShape{4}, TensorShape{}}) {
+    write_shard("model.safetensors", {zeros(name, shape)});
+    const auto checkpoint = open();
+    ASSERT_FALSE(checkpoint.ok());
+    EXPECT_EQ(checkpoint.status().code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(message(checkpoint.status()), HasSubstr(name));
+  }
+}
+
 TEST_F(CheckpointTest, FollowsSymbolicLinksAsHuggingFacesCacheMakesThem) {
   write_shard("blob", {zeros("a", {2})});
   std::filesystem::create_symlink(directory_ / "blob", directory_ / "model.safetensors");

@@ -52,6 +52,35 @@ void split_fused(const ModelConfig& config, std::map<std::string, std::vector<do
   }
 }
 
+// Granite stores the matrices of all experts of a layer as one tensor, gate and up of each expert
+// behind each other. They get the names that Qwen has.
+void split_granite(const ModelConfig& config, std::map<std::string, std::vector<double>>& tensors) {
+  const auto part = [&](const std::string& whole, int64_t index, int64_t parts,
+                        const std::string& name) {
+    const std::vector<double>& from = tensors.at(whole);
+    const auto count = static_cast<std::ptrdiff_t>(from.size()) / parts;
+    tensors[name] =
+        std::vector<double>(from.begin() + index * count, from.begin() + (index + 1) * count);
+  };
+  for (int32_t i = 0; i < config.layers; ++i) {
+    const std::string block = layer_tensor(i, "block_sparse_moe.");
+    if (!tensors.contains(block + "input_linear.weight")) return;
+    tensors[block + "gate.weight"] = tensors.at(block + "router.layer.weight");
+    for (int64_t expert = 0; expert < config.experts; ++expert) {
+      const std::string own = block + "experts." + std::to_string(expert) + ".";
+      const int64_t parts = 2 * int64_t{config.experts};
+      part(block + "input_linear.weight", 2 * expert, parts, own + "gate_proj.weight");
+      part(block + "input_linear.weight", 2 * expert + 1, parts, own + "up_proj.weight");
+      part(block + "output_linear.weight", expert, config.experts, own + "down_proj.weight");
+    }
+    const std::string shared = layer_tensor(i, "shared_mlp.");
+    if (!tensors.contains(shared + "input_linear.weight")) continue;
+    part(shared + "input_linear.weight", 0, 2, block + "shared_expert.gate_proj.weight");
+    part(shared + "input_linear.weight", 1, 2, block + "shared_expert.up_proj.weight");
+    part(shared + "output_linear.weight", 0, 1, block + "shared_expert.down_proj.weight");
+  }
+}
+
 double activated(double x, Activation activation) {
   switch (activation) {
     case Activation::silu:
@@ -78,6 +107,7 @@ ReferenceLlama::ReferenceLlama(const std::filesystem::path& directory) {
     }
   }
   split_fused(config_, tensors_);
+  split_granite(config_, tensors_);
 }
 
 const ReferenceLlama::Vector& ReferenceLlama::tensor(const std::string& name) const {
@@ -293,6 +323,10 @@ ReferenceLlama::Vector ReferenceLlama::experts(int layer, const Vector& in) cons
   for (const auto& [share, index] : ordered) {
     add(out, expert(block + "experts." + std::to_string(index) + ".", in), share / sum);
   }
+  if (!has(block + "shared_expert.up_proj.weight")) return out;
+  const bool gated = has(block + "shared_expert_gate.weight");
+  const double gate = gated ? product(block + "shared_expert_gate.weight", in).front() : 0;
+  add(out, expert(block + "shared_expert.", in), gated ? 1 / (1 + std::exp(-gate)) : 1);
   return out;
 }
 

@@ -79,6 +79,12 @@ inline void tiny_experts(ModelConfig& c) {
   c.normalise_experts = true;
 }
 
+// A shared expert has another width than the others.
+inline void tiny_shared_expert(ModelConfig& c) {
+  tiny_experts(c);
+  c.shared_ffn = 56;
+}
+
 inline void add_tiny_llamas(TinyFamilies& to) {
   to.add("llama_biases", "LlamaForCausalLM", [](ModelConfig& c) {
     c.attention_bias = c.ffn_bias = true;
@@ -129,6 +135,30 @@ inline void add_tiny_qwens(TinyFamilies& to) {
   });
 }
 
+inline void add_tiny_mixtures(TinyFamilies& to) {
+  to.add("qwen2_moe", "Qwen2MoeForCausalLM", [](ModelConfig& c) {
+    tiny_shared_expert(c);
+    c.shared_gate = true;
+    c.normalise_experts = false;
+  });
+  to.add("qwen2_moe_sums", "Qwen2MoeForCausalLM", [](ModelConfig& c) {
+    tiny_shared_expert(c);
+    c.shared_gate = true;
+    c.tied_head = true;
+  });
+  const Multipliers multipliers{
+      .embedding = 12, .residual = 0.25f, .attention = 0.125f, .logits_divisor = 8};
+  to.add("granite_moe", "GraniteMoeForCausalLM", [&](ModelConfig& c) {
+    tiny_experts(c);
+    c.multipliers = multipliers;
+  });
+  to.add("granite_moe_shared", "GraniteMoeSharedForCausalLM", [&](ModelConfig& c) {
+    tiny_shared_expert(c);
+    c.multipliers = multipliers;
+    c.attention_bias = true;
+  });
+}
+
 inline void add_tiny_further_families(TinyFamilies& to) {
   to.add("phi3", "Phi3ForCausalLM", [](ModelConfig& c) { c.sliding_window = 100; });
   to.add("phi3_longrope", "Phi3ForCausalLM", [](ModelConfig& c) {
@@ -174,6 +204,7 @@ inline std::vector<TinyModel> tiny_family_models() {
   add_tiny_llamas(families);
   add_tiny_mistrals(families);
   add_tiny_qwens(families);
+  add_tiny_mixtures(families);
   add_tiny_further_families(families);
   return families.take();
 }

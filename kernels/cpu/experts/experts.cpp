@@ -117,6 +117,12 @@ void multiply_experts(const ExpertLinearArgs& args, Linear* linear, Stream strea
   }
 }
 
+void add_weighted(std::span<const float> in, float weight, std::span<float> out) {
+  for (size_t i = 0; i < out.size(); ++i) {
+    out[i] += weight * in[i];
+  }
+}
+
 void add_token(const CombineArgs& args, int64_t token) {
   const std::span<float> out = args.out.row(token);
   if (!args.accumulate) {
@@ -125,12 +131,12 @@ void add_token(const CombineArgs& args, int64_t token) {
   for (int64_t choice = token * args.chosen; choice < (token + 1) * args.chosen; ++choice) {
     const int32_t place = args.places[static_cast<size_t>(choice)];
     if (place < 0) continue;
-    const float weight = args.weights[static_cast<size_t>(choice)];
-    const std::span<const float> in = args.in.row(place);
-    for (size_t i = 0; i < out.size(); ++i) {
-      out[i] += weight * in[i];
-    }
+    add_weighted(args.in.row(place), args.weights[static_cast<size_t>(choice)], out);
   }
+  if (args.shared.data == nullptr) return;
+  const bool gated = args.shared_gates.data != nullptr;
+  const float weight = gated ? 1 / (1 + std::exp(-args.shared_gates.row(token).front())) : 1.0f;
+  add_weighted(args.shared.row(token), weight, out);
 }
 
 }  // namespace

@@ -2,11 +2,14 @@
 
 #include <filesystem>
 #include <map>
+#include <set>
 #include <string>
 
+#include "models/checkpoint.h"
 #include "models/config.h"
 #include "models/gguf/tensor_names.h"
 #include "models/safetensors.h"
+#include "models/tensor_table.h"
 #include "tests/models/gguf/gguf_bytes.h"
 
 namespace tessera {
@@ -85,6 +88,8 @@ inline GgufBytes gguf_metadata(const ModelConfig& config, const std::string& nam
   if (config.experts > 0) {
     u32("expert_count", config.experts);
     u32("expert_used_count", config.chosen_experts);
+    if (config.shared_gate) u32("expert_feed_forward_length", config.ffn);
+    if (config.shared_ffn > 0) u32("expert_shared_feed_forward_length", config.shared_ffn);
   }
   bytes.f32(name + ".attention.layer_norm_rms_epsilon", config.norm_epsilon);
   add_rope(config, name, bytes);
@@ -108,11 +113,8 @@ inline std::string old_expert_name(std::string stacked, const std::string& name)
   return stacked.replace(stacked.find("_exps."), std::string("_exps.").size(), "." + expert + ".");
 }
 
-// Norms of f32 as the file has them: 1 + w, if the architecture multiplies by that.
-inline std::string stored_norm(const std::string& own, std::string bytes,
-                               const Architecture& architecture) {
-  const bool norm = own.find("norm.weight") != std::string::npos;
-  if (!norm || architecture.name != std::string("Gemma3ForCausalLM")) return bytes;
+// A norm of f32 as the file has it: 1 + w.
+inline std::string with_one_added(std::string bytes) {
   for (size_t at = 0; at < bytes.size(); at += sizeof(float)) {
     float weight = 0;
     std::memcpy(&weight, bytes.data() + at, sizeof(float));
@@ -124,17 +126,19 @@ inline std::string stored_norm(const std::string& own, std::string bytes,
 
 enum class GgufExperts : uint8_t { stacked, one_by_one };
 
-// Adds the tensors of a safetensors file. All experts of a layer are one tensor, or each has its
-// own as in files of before April 2024.
-// Requires: fewer than 11 experts, so that their names are in order.
-inline void add_tensors(const ModelConfig& config, const std::filesystem::path& safetensors,
+// Adds the tensors of a Hugging Face directory. All experts of a layer are one tensor, or each has
+// its own as in files of before April 2024.
+inline void add_tensors(const ModelConfig& config, const std::filesystem::path& directory,
                         GgufBytes& bytes, GgufExperts experts = GgufExperts::stacked) {
   const Architecture& architecture = architecture_of(config);
-  const SafetensorsFile file = SafetensorsFile::open(safetensors).value();
+  const Checkpoint checkpoint = Checkpoint::open(directory).value();
   std::map<std::string, NamedTensor> stacks;  // experts of a layer, one after the other
-  for (const auto& [name, tensor] : file.tensors()) {
-    const std::string own = gguf_name(name, architecture);
-    const bool expert = name.find(".experts.") != std::string::npos;
+  std::set<std::string> seen;                 // a fused or tied tensor has several places
+  for (const ExpectedTensor& expected : expected_tensors(config)) {
+    if (!seen.insert(expected.name).second) continue;
+    const StoredTensor& tensor = *checkpoint.tensor(expected.name, expected.shape).value();
+    const std::string own = gguf_name(expected.name, architecture);
+    const bool expert = expected.index.expert != TensorIndex::kNone;
     if (expert && experts == GgufExperts::stacked) {
       NamedTensor& stack = stacks[own];
       stack.type = tensor.type;
@@ -142,16 +146,15 @@ inline void add_tensors(const ModelConfig& config, const std::filesystem::path& 
       stack.bytes.insert(stack.bytes.end(), tensor.bytes.begin(), tensor.bytes.end());
       continue;
     }
-    const std::string stored =
-        stored_norm(own, {reinterpret_cast<const char*>(tensor.bytes.data()), tensor.bytes.size()},
-                    architecture);
-    const bool paired =
-        architecture.gguf.interleaves_heads &&
-        (name.find("q_proj") != std::string::npos || name.find("k_proj") != std::string::npos);
-    bytes.tensor(expert ? old_expert_name(own, name) : own,
-                 std::vector<uint64_t>(tensor.shape.rbegin(), tensor.shape.rend()),
-                 gguf_number(tensor.type),
-                 paired ? paired_rows(stored, tensor.shape[0], config.head_dim) : stored);
+    std::string stored(reinterpret_cast<const char*>(tensor.bytes.data()), tensor.bytes.size());
+    if (expected.plus_one) stored = with_one_added(std::move(stored));
+    if (architecture.gguf.interleaves_heads && is_rotated(own)) {
+      stored = paired_rows(stored, tensor.shape[0], config.head_dim);
+    }
+    std::vector<uint64_t> shape(tensor.shape.rbegin(), tensor.shape.rend());
+    if (is_one_row(own)) shape.pop_back();
+    bytes.tensor(expert ? old_expert_name(own, expected.name) : own, shape,
+                 gguf_number(tensor.type), stored);
   }
   for (const auto& [own, stack] : stacks) {
     bytes.tensor(own, std::vector<uint64_t>(stack.shape.rbegin(), stack.shape.rend()),

@@ -33,7 +33,7 @@ std::string small_model(const std::filesystem::path& folder) {
   bytes.texts("tokenizer.ggml.tokens", {"a", "b", "<|im_end|>", "ab", "c"});
   bytes.numbers<int32_t>("tokenizer.ggml.token_type", 5, {1, 1, 3, 1, 1});
   bytes.texts("tokenizer.ggml.merges", {"a b"});
-  add_tensors(config, folder / "model.safetensors", bytes);
+  add_tensors(config, folder, bytes);
   return bytes.file();
 }
 
