@@ -6,6 +6,7 @@
 
 #include "kernels/device_memory.h"
 #include "kernels/ops/attention.h"
+#include "kernels/ops/delta_rule.h"
 #include "kernels/ops/experts.h"
 #include "kernels/ops/layers.h"
 #include "kernels/ops/pages.h"
@@ -82,6 +83,8 @@ struct Backend {
   void (*route)(const RouteArgs&, Stream) = nullptr;
   void (*expert_linear)(const ExpertLinearArgs&, Stream) = nullptr;
   void (*combine)(const CombineArgs&, Stream) = nullptr;
+  // Null: there are no kernels for gated delta networks.
+  void (*delta_rule)(const DeltaRuleArgs&, Stream) = nullptr;
   void (*kv_resize)(const KvResizeArgs&, Stream);
   void (*kv_fork)(const KvForkArgs&, Stream);
   void (*kv_swap_out)(const KvSnapshotArgs&, Stream);

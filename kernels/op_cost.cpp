@@ -117,10 +117,28 @@ OpCost op_cost(const ExpertLinearArgs& args) {
 // A product and a sum for each element of a choice's row.
 OpCost op_cost(const CombineArgs& args) {
   const int64_t choices = args.out.rows * args.chosen;
+  const int64_t shared = args.shared.rows;
+  const int64_t gates = args.shared_gates.rows;
   return {.read_bytes = choices * (args.in.cols * kFloat + kId + kFloat) +
+                        (shared * args.in.cols + gates) * kFloat +
                         (args.accumulate ? matrix_bytes(args.out) : 0),
           .written_bytes = matrix_bytes(args.out),
-          .flops = 2 * choices * args.in.cols};
+          .flops = 2 * (choices + shared) * args.in.cols + 3 * gates};
+}
+
+// A state is multiplied by its factor, by the key, by what is added, and by the query.
+OpCost op_cost(const DeltaRuleArgs& args) {
+  constexpr int64_t kFlopsOfState = 7;
+  int64_t tokens = 0;
+  for (const StateSpan& sequence : args.sequences) tokens += sequence.count;
+  const int64_t state = args.states.cols * kFloat;
+  const auto sequences = static_cast<int64_t>(args.sequences.size());
+  return {
+      .read_bytes = sequences * state + tokens * kFloat *
+                                            (args.queries.cols + args.keys.cols + args.values.cols +
+                                             args.decays.cols + args.rates.cols),
+      .written_bytes = sequences * state + tokens * args.out.cols * kFloat,
+      .flops = tokens * args.states.cols * kFlopsOfState};
 }
 
 // A page id is read in one place and written to another, and the old place is marked empty. An

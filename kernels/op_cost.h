@@ -33,8 +33,9 @@ OpCost op_cost(const SiluMulArgs& args);
 OpCost op_cost(const RouteArgs& args);
 OpCost op_cost(const ExpertLinearArgs& args);  // weights of the experts that have rows
 OpCost op_cost(const CombineArgs& args);
-OpCost op_cost(const KvResizeArgs& args);  // page ids that change places, and their owner counts
-OpCost op_cost(const KvForkArgs& args);    // likewise, and tokens that do not fill a page
+OpCost op_cost(const DeltaRuleArgs& args);  // the lengths of queries and keys are not counted
+OpCost op_cost(const KvResizeArgs& args);   // page ids that change places, and their owner counts
+OpCost op_cost(const KvForkArgs& args);     // likewise, and tokens that do not fill a page
 // Also for kv_swap_in, given a slot that holds the tokens to be swapped in.
 OpCost op_cost(const KvSnapshotArgs& args);
 OpCost op_cost(const KvShareArgs& args);

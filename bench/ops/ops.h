@@ -13,6 +13,7 @@ Op silu_mul_op();
 Op route_op();
 Op expert_linear_op();
 Op combine_op();
+Op delta_rule_op();
 Op kv_resize_op();
 Op kv_fork_op();
 Op kv_swap_out_op();

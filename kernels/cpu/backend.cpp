@@ -6,6 +6,7 @@
 #include "kernels/cpu/experts/ops.h"
 #include "kernels/cpu/linear/linear.h"
 #include "kernels/cpu/pages/ops.h"
+#include "kernels/cpu/recurrence/ops.h"
 #include "kernels/cpu/rows/ops.h"
 #include "kernels/cpu/sampling/ops.h"
 #include "kernels/cpu/threads/thread_pool.h"
@@ -41,6 +42,7 @@ constexpr Backend kScalar{
     .route = scalar::route,
     .expert_linear = scalar::expert_linear,
     .combine = scalar::combine,
+    .delta_rule = scalar::delta_rule,
     .kv_resize = scalar::kv_resize,
     .kv_fork = scalar::kv_fork,
     .kv_swap_out = scalar::kv_swap_out,
@@ -81,6 +83,7 @@ constexpr Backend kAvx2{
     .route = avx2::route,
     .expert_linear = avx2::expert_linear,
     .combine = avx2::combine,
+    .delta_rule = avx2::delta_rule,
     .kv_resize = avx2::kv_resize,
     .kv_fork = avx2::kv_fork,
     .kv_swap_out = avx2::kv_swap_out,
@@ -121,6 +124,7 @@ constexpr Backend kAvx512{
     .route = avx512::route,
     .expert_linear = avx512::expert_linear,
     .combine = avx512::combine,
+    .delta_rule = avx512::delta_rule,
     .kv_resize = avx512::kv_resize,
     .kv_fork = avx512::kv_fork,
     .kv_swap_out = avx512::kv_swap_out,

@@ -24,6 +24,7 @@ TEST(CpuBackend, OffersEveryOpForEveryInstructionSetItCanRun) {
     EXPECT_NE(backend.linear, nullptr);
     EXPECT_NE(backend.rope, nullptr);
     EXPECT_NE(backend.silu_mul, nullptr);
+    EXPECT_NE(backend.delta_rule, nullptr);
     EXPECT_NE(backend.kv_resize, nullptr);
     EXPECT_NE(backend.kv_fork, nullptr);
     EXPECT_NE(backend.kv_store, nullptr);

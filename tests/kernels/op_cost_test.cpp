@@ -135,6 +135,31 @@ TEST(OpCost, RouteAndCombineCountChoices) {
                                 .chosen = 2,
                                 .out = shape<float>(5, 4)}),
             (OpCost{10 * (4 * 4 + 8), 5 * 4 * 4, 2 * 10 * 4}));
+  EXPECT_EQ(op_cost(CombineArgs{.in = shape<const float>(10, 4),
+                                .places = {},
+                                .weights = {},
+                                .chosen = 2,
+                                .shared = shape<const float>(5, 4),
+                                .shared_gates = shape<const float>(5, 1),
+                                .out = shape<float>(5, 4)}),
+            (OpCost{10 * (4 * 4 + 8) + 5 * 5 * 4, 5 * 4 * 4, 2 * 15 * 4 + 3 * 5}));
+}
+
+TEST(OpCost, DeltaRuleReadsAndWritesEachStateOnce) {
+  const std::vector<StateSpan> sequences{{.slot = 3, .first_row = 0, .count = 4},
+                                         {.slot = 1, .first_row = 4, .count = 1}};
+  EXPECT_EQ(
+      op_cost(DeltaRuleArgs{.queries = shape<const float>(5, 2 * 8),
+                            .keys = shape<const float>(5, 2 * 8),
+                            .values = shape<const float>(5, 4 * 12),
+                            .decays = shape<const float>(5, 4),
+                            .rates = shape<const float>(5, 4),
+                            .sequences = sequences,
+                            .states = shape<float>(6, 4 * 8 * 12),
+                            .value_heads = 4,
+                            .key_dim = 8,
+                            .out = shape<float>(5, 4 * 12)}),
+      (OpCost{2 * 384 * 4 + 5 * (16 + 16 + 48 + 8) * 4, 2 * 384 * 4 + 5 * 48 * 4, 5 * 384 * 7}));
 }
 
 TEST(OpCost, SiluMulReadsTwiceWhatItWrites) {
