@@ -143,6 +143,8 @@ KvCacheOptions kv_cache_options(const EngineOptions& options, const ModelConfig&
           .head_dim = model.head_dim,
           .query_heads = model.heads,
           .windows = windows_of(model),
+          // A plan of a step's attention is one for all layers.
+          .policies_beside_windows = backend.plan_attention == nullptr,
           .head_profiles = profiles_of(options, model),
           .slots = options.max_sequences,
           .context = options.context,

@@ -1,6 +1,7 @@
 #include "models/attention_block.h"
 
 #include <cmath>
+#include <span>
 
 #include "models/decoder_step.h"
 #include "models/weights.h"
@@ -114,7 +115,9 @@ MatrixView<float> read_pages(const DecoderStep& step, MatrixView<float> queries,
   const Workspace::Views& workspace = ops.workspace;
   const float factor = ops.config.multipliers.attention;
   const float scale = factor > 0 ? factor : 1 / std::sqrt(static_cast<float>(ops.config.head_dim));
-  const bool scores = !step.batch.scorings.empty();
+  const int32_t window = ops.config.window_of(layer);
+  // Layers with a window keep what it sees, so their tokens need no scores.
+  const bool scores = !step.batch.scorings.empty() && window == 0;
   const MatrixView<float> log_sums = scores ? step.rows(workspace.log_sums) : MatrixView<float>{};
   const MatrixView<float> attended = step.rows(workspace.attended);
   ops.backend.attention({.queries = queries,
@@ -123,11 +126,11 @@ MatrixView<float> read_pages(const DecoderStep& step, MatrixView<float> queries,
                          .layer = layer,
                          .query_heads = ops.config.heads,
                          .scale = scale,
-                         .sliding_window = ops.config.window_of(layer),
+                         .sliding_window = window,
                          .dense = workspace.dense,
                          .out = attended,
                          .log_sums = log_sums,
-                         .scorings = step.batch.scorings,
+                         .scorings = scores ? step.batch.scorings : std::span<const KvScoring>{},
                          .weights = workspace.score_weights,
                          .plan = workspace.attention_plan,
                          .scratch = workspace.attention_scratch,

@@ -109,7 +109,9 @@ struct KvDemand {
       peak = std::max(peak, compressed + pages_behind(2 * at.tokens));
       compressed += at.pages;
     }
-    return std::max(peak, compressed + pages_behind(tokens - at.compressed)) - now;
+    // Rows of layers with a window hold a replay too, until its section is compressed.
+    return std::max(peak, compressed + pages_behind(tokens - at.compressed)) - now +
+           windows.growth_to(stored, tokens + sections.tokens, page_tokens);
   }
 
   // Returns: tokens that a step may compute at most.

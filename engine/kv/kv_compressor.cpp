@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "engine/kv/kv_tightening.h"
+#include "engine/kv/kv_windows.h"
 #include "kernels/check.h"
 
 namespace tessera {
@@ -22,7 +23,7 @@ namespace {
 // the replay is forgotten.
 KvCompression section_compression(int32_t index, const SlotState& slot, const KvArenaShape& shape) {
   const KvSections& sections = slot.sections;
-  const auto row_pages = static_cast<int32_t>(sections.pages / shape.slot_rows());
+  const auto row_pages = static_cast<int32_t>(sections.pages / shape.whole_rows());
   KvPolicy policy = slot.policy;
   policy.keep_share = 0;
   policy.keep_tokens =
@@ -38,13 +39,17 @@ KvCompression section_compression(int32_t index, const SlotState& slot, const Kv
           .section = shape.section_scores > 0 ? sections.tokens : 0};
 }
 
-void finish_section(SlotState& slot, const KvCompressed& result) {
+void finish_section(SlotState& slot, const KvCompressed& result, const KvArenaShape& shape) {
   slot.sections.compressed = slot.sections.next_end();
   slot.tokens = slot.sections.compressed;
   slot.high_pages -= result.pages_freed;
-  TESSERA_CHECK(
-      slot.high_pages == slot.sections.compressed / slot.sections.tokens * slot.sections.pages,
-      "a compressed section has other pages than were planned");
+  const KvWindows windows = KvWindows::of(shape);
+  const int32_t capacity = shape.layout(slot.tiers.high).capacity;
+  const int64_t windowed =
+      windows.rows * (slot.tokens / capacity - passed_pages(windows.window, slot.passed, capacity));
+  TESSERA_CHECK(slot.high_pages - windowed ==
+                    slot.sections.compressed / slot.sections.tokens * slot.sections.pages,
+                "a compressed section has other pages than were planned");
 }
 
 }  // namespace
@@ -99,7 +104,7 @@ std::span<const KvCompressed> KvCompressor::run() {
   for (size_t i = 0; i < planned_.size(); ++i) {
     SlotState& slot = slots_.at(planned_[i].slot);
     if (slot.policy.replays()) {
-      finish_section(slot, results[i]);
+      finish_section(slot, results[i], arena_.shape());
       continue;
     }
     slot.compressed = true;

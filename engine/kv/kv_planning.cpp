@@ -35,7 +35,7 @@ KvDemand KvPlanning::demand(const KvPolicy& policy, int32_t prompt_tokens) const
     const int32_t last = shape_.context - policy.section;  // a replay needs positions behind it
     demand.sections = {.tokens = policy.section,
                        .end = policy.compress_generated ? last : std::min(last, prompt_tokens),
-                       .pages = shape_.slot_rows() * section_pages(policy)};
+                       .pages = shape_.whole_rows() * section_pages(policy)};
   }
   return demand;
 }

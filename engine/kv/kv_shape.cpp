@@ -184,9 +184,10 @@ absl::StatusOr<KvArenaShape> shape_without_pages(const KvCacheOptions& options) 
     shape.prefix_block_tokens = prefix_block_tokens(layouts);
   }
   TESSERA_RETURN_IF_ERROR(add_sections(options, shape));
-  // Blocks of the ladder's formats are demoted as a whole; kv_demote knows no short ones.
+  // Blocks of the ladder's formats are demoted as a whole; kv_demote knows no short ones. In layers
+  // with a window, a short block would need the pages that a window at its end sees.
   if (shape.prefix_block_tokens > kKvGroup && !shape.section_blocks.empty() &&
-      options.ladder.empty()) {
+      options.ladder.empty() && shape.windowed_rows() == 0) {
     shape.short_block_tokens = kKvGroup;
   }
   if (options.prefix_cache) {
@@ -231,6 +232,12 @@ absl::Status check_section_step(const KvCacheOptions& options) {
     return absl::InvalidArgumentError(
         "KV ladder: a policy in it must have a scorer that replays, as replay-25 does, because "
         "the tokens that it keeps of a block must not depend on a request");
+  }
+  if (window_of(options) > 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "KV ladder: blocks are not compressed in the background on a model of sliding-window "
+        "attention (window ",
+        window_of(options), "); --kv replay-50 serves it"));
   }
   if (!options.ladder.empty()) {
     return absl::InvalidArgumentError(
@@ -304,28 +311,43 @@ int64_t context_pages(const KvArenaShape& shape) {
   return rows + windows.rows * std::min<int64_t>(shape.row_pages(), most);
 }
 
+namespace {
+
+// Policies apply to the layers without a window.
+absl::Status check_beside_windows(const KvPolicy& policy, const KvModel& model) {
+  if (model.sliding_window == 0) {
+    return absl::OkStatus();
+  }
+  std::string what;
+  if (policy.is_lossy()) {
+    what = absl::StrCat("the rule ", std::string(name_of(policy.rule)), " with the scorer ",
+                        std::string(name_of(policy.scorer)));
+  } else if (policy.newest_dense() > 0) {
+    what = absl::StrCat("newest ", policy.newest);
+  } else if (policy.selects()) {
+    what = absl::StrCat("read_share ", policy.read_share);
+  } else {
+    return absl::OkStatus();
+  }
+  if (model.whole_layers && (policy.replays() || !policy.is_lossy())) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "KV policy: ", what, " does not go with a model of sliding-window attention (window ",
+      model.sliding_window,
+      model.whole_layers
+          ? "); policies that replay do, such as replay-50"
+          : "): it would apply to layers without a window, and there are none, or this backend "
+            "serves none beside windows"));
+}
+
+}  // namespace
+
 absl::Status check_policy(const KvPolicy& policy, const KvModel& model) {
   if (const std::string error = policy_error(policy); !error.empty()) {
     return absl::InvalidArgumentError(absl::StrCat("KV policy: ", error));
   }
-  if (policy.is_lossy() && model.sliding_window > 0) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "KV policy: the rule ", std::string(name_of(policy.rule)),
-        " does not go with a model of sliding-window attention (window ", model.sliding_window,
-        "); its keys and values can be kept in one format only"));
-  }
-  if (policy.newest_dense() > 0 && model.sliding_window > 0) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "KV policy: newest ", policy.newest,
-        " does not go with a model of sliding-window attention (window ", model.sliding_window,
-        "); sparse formats do if newest is 0, as in s50:newest=0"));
-  }
-  if (policy.selects() && model.sliding_window > 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("KV policy: read_share ", policy.read_share,
-                     " does not go with a model of sliding-window attention (window ",
-                     model.sliding_window, "), which reads the newest tokens alone"));
-  }
+  TESSERA_RETURN_IF_ERROR(check_beside_windows(policy, model));
   if (policy.selects() && !has_sketches(model.head_dim)) {
     return absl::InvalidArgumentError(absl::StrCat(
         "KV policy: read_share ", policy.read_share,
@@ -363,8 +385,13 @@ absl::Status check_policy(const KvPolicy& policy, const KvModel& model) {
 }
 
 KvModel model_of(const KvCacheOptions& options) {
-  return {options.head_dim, options.query_heads / options.kv_heads, window_of(options),
-          options.ranks == nullptr ? 1 : options.ranks->ranks(), !options.head_profiles.empty()};
+  return {options.head_dim,
+          options.query_heads / options.kv_heads,
+          window_of(options),
+          options.ranks == nullptr ? 1 : options.ranks->ranks(),
+          !options.head_profiles.empty(),
+          options.windows.empty() ||
+              (options.policies_beside_windows && std::ranges::min(options.windows) == 0)};
 }
 
 absl::Status check_options(const KvCacheOptions& options) {

@@ -36,6 +36,8 @@ struct KvCacheOptions {
   int32_t query_heads = 0;
   // [layers], positions that a query sees; 0: all. Empty: no layer has a window.
   std::vector<int32_t> windows = {};
+  // The backend's ops leave policies out of layers with a window.
+  bool policies_beside_windows = true;
   // Profile of the whole model, [layers, KV heads on all ranks]; empty: it has none.
   std::vector<HeadProfile> head_profiles = {};
   int32_t slots = 0;      // maximum number of sequences that hold pages at one time
@@ -56,6 +58,7 @@ struct KvModel {
   int32_t sliding_window = 0;  // in tokens, of the layers that have one; 0: none
   int32_t ranks = 1;           // its KV heads are split over this number of ranks
   bool profiled = false;       // it has a profile of its KV heads
+  bool whole_layers = true;    // some layers have no window, and policies apply to them
 };
 
 KvModel model_of(const KvCacheOptions& options);

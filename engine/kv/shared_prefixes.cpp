@@ -49,7 +49,7 @@ void SharedPrefixes::attach(const KvSlot& slot, const KvMatch& match) {
   TESSERA_CHECK(of.tokens == 0, "a match is attached to a slot that is not empty");
   const bool replays = of.policy.replays();
   const auto section_pages =
-      static_cast<int32_t>(replays ? of.sections.pages / shape_.slot_rows() : 0);
+      static_cast<int32_t>(replays ? of.sections.pages / shape_.whole_rows() : 0);
   TESSERA_CHECK(match.low_blocks == 0 || !of.policy.is_lossy(),
                 "a lossy policy begins with demoted blocks");
   if (match.low_blocks > 0) {

@@ -177,9 +177,10 @@ struct AttentionArgs {
   int32_t layer = 0;
   int32_t query_heads = 0;  // a multiple of pages.kv_heads
   float scale = 0;          // usually 1 / sqrt(head_dim)
-  // > 0: a query sees the last `sliding_window` positions only. The high tier must then count every
-  // closed token, so that a token's index in its page-table row is its position. Pages that all
-  // queries have passed may be missing.
+  // > 0: a query sees the last `sliding_window` positions only, and reads all as if `newest` and
+  // `read_tiles` were 0. The high tier must then count every closed token, so that a token's index
+  // in its page-table row is its position. Pages that all queries have passed may be missing.
+  // `scorings` are empty.
   int32_t sliding_window = 0;
   std::span<const std::byte> dense;  // as kv_store filled it
   MatrixView<float> out;             // [tokens, query_heads * head_dim]

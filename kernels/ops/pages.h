@@ -124,6 +124,9 @@ struct KvDemoteArgs {
 //
 // In each tier, everything up to the end of its last page with several owners stays unchanged.
 //
+// Rows of layers with a window keep all tokens, but those of a replay, and have no part in the
+// budget.
+//
 // Requires: if the policy has a low tier, layers * kv_heads free pages for each sequence (a row may
 // need a page before it frees one, and may end with one page more); tokens <
 // pages.row_token_scores; kv_score has run in every step that stored tokens of this slot (attached

@@ -164,13 +164,17 @@ TEST_F(KvCacheTest, RefusesToPruneKeysByQueriesThatWereNotSummed) {
   EXPECT_TRUE((*make(options))->check(policy).ok()) << "a preset that prunes keys keeps them";
 }
 
-TEST_F(KvCacheTest, RefusesDenseNewestTokensOfAModelWithASlidingWindow) {
+TEST_F(KvCacheTest, RefusesDenseNewestTokensOfAModelWithoutAWholeLayer) {
   KvCacheOptions options = small_options();
   options.head_dim = 64;
   options.windows.assign(static_cast<size_t>(options.layers), 100);
   options.preset = *find_kv_preset("s50");
   EXPECT_THAT(std::string(make(options).status().message()),
               testing::AllOf(HasSubstr("newest 32"), HasSubstr("sliding-window")));
+  options.windows.front() = 0;
+  EXPECT_TRUE(make(options).ok()) << make(options).status();
+  options.policies_beside_windows = false;
+  EXPECT_THAT(std::string(make(options).status().message()), HasSubstr("this backend"));
   options.preset.policy.newest = 0;
   EXPECT_TRUE(make(options).ok()) << make(options).status();
 }
@@ -202,6 +206,8 @@ TEST_F(KvCacheTest, RefusesToSelectTilesWithoutSketchesInThePages) {
   options.windows.assign(static_cast<size_t>(options.layers), 100);
   EXPECT_THAT(std::string(make(options).status().message()),
               testing::AllOf(HasSubstr("read_share 0.25"), HasSubstr("sliding-window")));
+  options.windows.front() = 0;
+  EXPECT_TRUE(make(options).ok()) << make(options).status();
   options.windows.clear();
   options.head_dim = 8;
   EXPECT_THAT(std::string(make(options).status().message()), HasSubstr("at least 32 channels"));

@@ -64,6 +64,7 @@ class PrefixHit : public testing::TestWithParam<Numbers> {
   void SetUp() override {
     ModelConfig config = small_model(kContext, GetParam().architecture);
     if (GetParam().change != nullptr) GetParam().change(config);
+    has_windows_ = config.sliding_window > 0;
     ASSERT_TRUE(write_random_checkpoint(directory_.path(), config, 5).ok());
   }
 
@@ -120,6 +121,7 @@ class PrefixHit : public testing::TestWithParam<Numbers> {
 
   ThreadPool threads_{1};
   TemporaryDirectory directory_;
+  bool has_windows_ = false;
 };
 
 TEST_P(PrefixHit, HasTheBitsOfAMissForEverySplitAndAnyChunkSize) {
@@ -139,7 +141,8 @@ TEST_P(PrefixHit, HasTheBitsOfAMissForEverySplitAndAnyChunkSize) {
     ASSERT_EQ(expected.numbers.size(), kGenerated * (1 + 2 * kMaxTopLogprobs));
     Engine& engine = *hits[static_cast<size_t>(i) % hits.size()];
     const KvPolicy& policy = GetParam().kv.policy;
-    const int32_t step = policy.replays() ? kKvGroup : block;  // short blocks behind sections
+    // Short blocks behind sections; models with windows have none.
+    const int32_t step = policy.replays() && !has_windows_ ? kKvGroup : block;
     for (int32_t split = 0; split <= std::ssize(whole); split += step) {
       SCOPED_TRACE(testing::Message() << "prompt " << i << " of " << whole.size() << " tokens, "
                                       << split << " of them known");
@@ -202,9 +205,16 @@ Numbers with_coded_residuals(Numbers numbers) {
   return numbers;
 }
 
-Numbers windowed(const char* name, const char* preset) {
-  Numbers numbers{name, *find_kv_preset(preset), "MinistralForCausalLM", give_layers_windows};
-  numbers.kv.policy.newest = 0;  // windows allow no other number under sparse formats
+Numbers windowed(const char* name, const KvPreset& preset) {
+  return {name, preset, "MinistralForCausalLM", give_layers_windows};
+}
+
+Numbers selecting_beside_windows() {
+  Numbers numbers = windowed("k8v4_quest_beside_windows", selecting().kv);
+  numbers.change = [](ModelConfig& config) {
+    give_layers_windows(config);
+    config.layer_kinds = {{.windowed = true}, {.windowed = true}, {.windowed = false}};
+  };
   return numbers;
 }
 
@@ -219,12 +229,17 @@ INSTANTIATE_TEST_SUITE_P(
         Numbers{"replayed_sections_by_output", short_sections(128, "replay-50")}, selecting(),
         with_coded_residuals({"k8v4_behind_codes", *find_kv_preset("k8v4")}),
         with_coded_residuals({"replayed_sections_behind_codes", short_sections(128)}),
-        with_coded_residuals(windowed("k4v2_of_windows_behind_codes", "k4v2")),
+        with_coded_residuals(windowed("k4v2_of_windows_behind_codes", *find_kv_preset("k4v2"))),
+        windowed("replayed_sections_beside_windows", short_sections(128)),
+        windowed("replayed_sections_by_output_beside_windows", short_sections(128, "replay-50")),
+        selecting_beside_windows(),
         Numbers{"k8v4_of_qwen3", *find_kv_preset("k8v4"), "Qwen3ForCausalLM"},
         Numbers{"k8v4_of_windows_in_all_layers", *find_kv_preset("k8v4"), "MistralForCausalLM",
                 give_all_layers_windows},
-        windowed("f16_of_windows_by_layer", "f16"), windowed("k8v4_of_windows_by_layer", "k8v4"),
-        windowed("k4v2_of_windows_by_layer", "k4v2"), windowed("s50_of_windows_by_layer", "s50")),
+        windowed("f16_of_windows_by_layer", *find_kv_preset("f16")),
+        windowed("k8v4_of_windows_by_layer", *find_kv_preset("k8v4")),
+        windowed("k4v2_of_windows_by_layer", *find_kv_preset("k4v2")),
+        windowed("s50_of_windows_by_layer", *find_kv_preset("s50"))),
     [](const auto& numbers) { return numbers.param.name; });
 
 }  // namespace

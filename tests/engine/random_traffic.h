@@ -43,7 +43,7 @@ class RandomTraffic {
               : chance(0.5) ? std::vector<KvPreset>{lossy_in_name()}
                             : std::vector<KvPreset>{replaying_in_name(section_)}),
         section_step_(chance(0.4)),
-        window_(also_.empty() && !section_step_ && chance(0.5) ? pick(1, 200) : 0) {}
+        window_(may_have_windows() && chance(0.5) ? pick(1, 200) : 0) {}
 
   int32_t window() const { return window_; }  // of the model's second layer; 0: none
 
@@ -132,6 +132,11 @@ class RandomTraffic {
   }
 
  private:
+  // Layers with a window stand beside policies that replay, and beside no other that drops tokens.
+  bool may_have_windows() const {
+    return !section_step_ && (also_.empty() || also_.front().policy.replays());
+  }
+
   // Prompts begin like other prompts, or with the prompt and answer of an earlier request.
   std::vector<int32_t> random_beginning(int32_t length) {
     std::vector<int32_t> tokens;

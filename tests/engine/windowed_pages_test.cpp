@@ -1,6 +1,7 @@
 // Layers with windows give back the pages that their queries have passed. Answers are those of the
 // same model over a cache that keeps all pages.
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -68,7 +69,7 @@ class WindowedPages : public testing::Test {
     ASSERT_TRUE(write_random_checkpoint(directory_.path(), config, 5).ok());
   }
 
-  // all_pages: the cache does not know of windows, so it keeps everything.
+  // all_pages: no window ends, as the cache sees it, so it keeps everything.
   std::unique_ptr<BatchingEngine> engine(EngineOptions options, bool all_pages) {
     options.context = config_.context;
     auto model = Transformer::load(
@@ -78,8 +79,8 @@ class WindowedPages : public testing::Test {
     EXPECT_TRUE(model.ok()) << model.status();
     options.kv_ladder = options.kv_ladder.value_or(std::vector<KvFormat>{});
     KvCacheOptions cache = kv_cache_options(options, config_, backend_);
-    if (all_pages) {
-      cache.windows.clear();
+    for (int32_t& window : cache.windows) {
+      window = all_pages && window > 0 ? 2 * config_.context : window;
     }
     auto kv = KvCache::create(cache, backend_, threads_.stream());
     EXPECT_TRUE(kv.ok()) << kv.status();
@@ -243,6 +244,104 @@ TEST_F(WindowedPages, StayAsTheyAreWhereTheLadderDemotes) {
   }
   EXPECT_GT(freed->stats().cache.demoted_blocks, 0);
   EXPECT_GT(cached, 0);
+}
+
+// Sections of the layer without a window are compressed; the others hold what their windows see.
+TEST_F(WindowedPages, AreAllThatLayersHoldBesideSectionsOfReplay50) {
+  constexpr int32_t kWindow = 700;
+  constexpr int32_t kPrompt = 6000;
+  constexpr int32_t kStored = kPrompt + 2;  // the last token is not stored
+  write(gemma(8192, kWindow));
+  for (const bool prefix_cache : {false, true}) {
+    SCOPED_TRACE(prefix_cache ? "with a prefix cache" : "without");
+    EngineOptions options;
+    options.kv = *find_kv_preset("replay-50");
+    options.max_sequences = 1;
+    options.prefix_cache = prefix_cache;
+    const auto freed = engine(options, false);
+    const Answer answer = ask(*freed, {text(kPrompt)}, 3)[0];
+    const KvArenaShape& shape = freed->kv().shape();
+    const int32_t capacity = shape.layout(0).capacity;
+    const int32_t section = options.kv.policy.section;
+    const int32_t sections = kStored / section;
+    const int32_t closed = kStored / kKvGroup * kKvGroup;
+    const int32_t whole = (sections * section / 2 + closed - sections * section) / capacity;
+    // The first position that a query at the last border of pages sees.
+    const int32_t border =
+        kStored / (prefix_cache ? section : kKvGroup) * (prefix_cache ? section : kKvGroup);
+    const int32_t windowed = (closed - (border + 1 - kWindow) / kKvGroup * kKvGroup) / capacity;
+    EXPECT_EQ(answer.bytes,
+              (shape.whole_rows() * whole + shape.windowed_rows() * windowed) * shape.page_bytes +
+                  shape.slot_bytes());
+    if (prefix_cache) {
+      const Answer again = ask(*freed, {text(kPrompt)}, 3)[0];
+      EXPECT_EQ(again.cached, sections * section);
+      expect_same({again}, {answer});
+    } else {
+      expect_same({answer}, ask(*engine(options, true), {text(kPrompt)}, 3));
+    }
+  }
+}
+
+// Memory for one whole context. A hit has the bits of a miss, also where windows were dropped.
+TEST_F(WindowedPages, AnswerAsAllPagesDoBesideSections) {
+  for (const int32_t window : {24, 100, 300}) {
+    for (const char* const like : {"replay-50", "kvzip-50"}) {
+      SCOPED_TRACE(testing::Message() << "a window of " << window << ", " << like);
+      write(gemma(900, window));
+      EngineOptions options;
+      options.kv = short_sections(128, like);
+      options.max_sequences = 4;
+      options.max_step_tokens = 150;
+      const auto kept = engine(options, true);
+      std::vector<std::vector<int32_t>> prompts;
+      for (const int32_t length : {600, 130, 400, 64, 320, 500}) {
+        prompts.push_back(text(length, length % 3));
+      }
+      const std::vector<Answer> expected = ask(*kept, prompts, 190);
+      options.context = config_.context;
+      KvArenaShape shape = shape_of(kv_cache_options(options, config_, backend_)).value();
+      shape.pages = static_cast<int32_t>(context_pages(shape));
+      options.kv_bytes = shape.total_bytes();
+      const auto freed = engine(options, false);
+      int32_t cached = 0;
+      for (int32_t round = 0; round < 3; ++round) {
+        const std::vector<Answer> answers = ask(*freed, prompts, 190);
+        expect_same(answers, expected);
+        for (const Answer& answer : answers) cached += answer.cached;
+      }
+      EXPECT_GT(cached, 0);
+    }
+  }
+}
+
+TEST_F(WindowedPages, AreCopiedForSamplesBesideSections) {
+  write(gemma(700, 100));
+  EngineOptions options;
+  options.kv = short_sections(128, "replay-50");
+  options.max_sequences = 8;
+  const auto kept = engine(options, true);
+  const auto freed = engine(options, false);
+  for (const int32_t length : {40, 128, 333}) {
+    SCOPED_TRACE(testing::Message() << length << " tokens");
+    expect_same(ask(*freed, {text(length)}, 140, 4), ask(*kept, {text(length)}, 140, 4));
+  }
+}
+
+TEST_F(WindowedPages, AreNotServedBesideOtherPoliciesThatDropTokens) {
+  const auto refusal = [&](const ModelConfig& config, const char* preset) {
+    EngineOptions options;
+    options.context = config.context;
+    options.max_sequences = 1;
+    options.kv = *find_kv_preset(preset);
+    options.kv_ladder = std::vector<KvFormat>{};
+    const auto made =
+        KvCache::create(kv_cache_options(options, config, backend_), backend_, threads_.stream());
+    return std::string(made.status().message());
+  };
+  EXPECT_THAT(refusal(mistral(700, 100), "replay-50"), testing::HasSubstr("there are none"));
+  EXPECT_EQ(refusal(gemma(2048, 100), "replay-50"), "");
+  EXPECT_THAT(refusal(gemma(700, 100), "snapkv"), testing::HasSubstr("such as replay-50"));
 }
 
 }  // namespace

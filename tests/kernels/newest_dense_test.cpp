@@ -23,6 +23,7 @@ struct NewestShape {
   int32_t head_dim = 16;
   int32_t kv_heads = 2;
   int32_t gqa_ratio = 2;
+  int32_t sliding_window = 0;
 };
 
 // One sequence in one layer: a prompt in chunks, then one token for each step.
@@ -154,6 +155,7 @@ class NewestDense {
         .pages = arena.view(),
         .query_heads = query_heads,
         .scale = scale(),
+        .sliding_window = shape_.sliding_window,
         .dense = dense,
         .out = {out_.data() + context * query_cols(), count, query_cols(), query_cols()},
         .log_sums = {},
@@ -202,6 +204,18 @@ TEST_P(NewestTokens, GiveTheSameBitsHoweverThePromptIsCut) {
       EXPECT_EQ(NewestDense(shape, GetParam(), 4).run(chunk), whole)
           << "a prompt of " << prompt << " in chunks of " << chunk;
     }
+  }
+}
+
+// A window reads all that it sees from the pages, though the residual buffer has the tokens too.
+TEST_P(NewestTokens, AreReadAsStoredWithASlidingWindow) {
+  if (GetParam().backend->plan_attention != nullptr) GTEST_SKIP() << "refused beside windows";
+  for (const int32_t window : {20, 64, 100, 1000}) {
+    const auto run = [&](int32_t newest) {
+      const NewestShape shape{.newest = newest, .sliding_window = window};
+      return NewestDense(shape, GetParam(), 5).run(70);
+    };
+    EXPECT_EQ(run(32), run(0)) << "a window of " << window;
   }
 }
 

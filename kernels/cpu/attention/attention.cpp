@@ -241,7 +241,8 @@ TileRange Attention::range_of(const Item& item, int32_t tile) const {
   const int32_t first_seen = first_visible(args, item.first_position);
   if (item.walk.is_dense(tile)) {
     const int32_t first = item.block.group * kKvGroup;
-    const int32_t end = item.sequence.older_dense() > 0 ? kKvGroup : item.last_position + 1 - first;
+    const int32_t end =
+        older_dense(args, item.sequence) > 0 ? kKvGroup : item.last_position + 1 - first;
     return {first, std::max(first_seen - first, 0), end, false};
   }
   const int32_t first = tile * kAttentionTile;
@@ -257,7 +258,8 @@ void Attention::set_visible(const Item& item, PairBlock& block, int32_t tile,
     return;
   }
   const bool dense = item.walk.is_dense(tile);
-  const uint64_t older = dense ? bits_between(kKvGroup - item.sequence.older_dense(), kKvGroup) : 0;
+  const uint64_t older =
+      dense ? bits_between(kKvGroup - older_dense(args, item.sequence), kKvGroup) : 0;
   for (int32_t pair = 0; pair < block.pairs; ++pair) {
     const int32_t end = dense ? block.end_seen[pair] - range.first : range.end;
     block.visible[pair] = older | bits_between(block.first_seen[pair] - range.first, end);

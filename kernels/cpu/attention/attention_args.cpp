@@ -11,7 +11,6 @@ void check_selection(const AttentionArgs& args, const SequenceSpan& span) {
   TESSERA_CHECK(
       has_key_sketch(pages, pages.layouts[span.tiers.high]) && has_sketches(pages.head_dim),
       "attention: tiles are selected by key sketches, which the arena lacks");
-  TESSERA_CHECK(args.sliding_window == 0, "attention: selected tiles exclude a sliding window");
   TESSERA_CHECK(!leaves_attention_weights(args, static_cast<size_t>(&span - args.sequences.data())),
                 "attention: tiles that are not read leave no weights");
   TESSERA_CHECK(span.read_tiles >= kMinReadTiles,
@@ -53,8 +52,6 @@ void check_attention(const AttentionArgs& args) {
     TESSERA_CHECK(span.context >= 0, "attention: a sequence's context");
     TESSERA_CHECK(span.newest == 0 || residual.is_floats(),
                   "attention: dense newest tokens need residual buffers of floats");
-    TESSERA_CHECK(span.newest == 0 || args.sliding_window == 0,
-                  "attention: dense newest tokens exclude a sliding window");
     TESSERA_CHECK(span.newest == 0 || span.count == 1 || span.context + span.count <= span.prompt,
                   "attention: dense newest tokens need one generated token a step");
     TESSERA_CHECK(

@@ -29,31 +29,37 @@ struct RowTokens {
   int32_t tiles() const { return (read == nullptr ? high_tiles() + low_tiles() : read_tiles) + 1; }
 };
 
+// Returns: true if the sequence reads selected tiles in this layer. With a window it reads all that
+// the window sees.
+inline bool selects(const AttentionArgs& args, const SequenceSpan& span) {
+  return span.selects() && args.layer >= kWholeLayers && args.sliding_window == 0;
+}
+
+// Returns: SequenceSpan::older_dense() in this layer; 0 with a window.
+inline int32_t older_dense(const AttentionArgs& args, const SequenceSpan& span) {
+  return args.sliding_window > 0 ? 0 : span.older_dense();
+}
+
 // `first_dense`: number of groups in args.dense that belong to earlier sequences.
 inline RowTokens row_tokens(const AttentionArgs& args, const SequenceSpan& span,
                             int64_t first_dense, int32_t kv_head, int32_t group) {
   const KvPagesView& pages = args.pages;
   const int64_t row = pages.row_index(span.slot, args.layer, kv_head);
   const int64_t page = (first_dense + group - span.closed_before()) * pages.kv_heads + kv_head;
-  return {
-      .page_ids = pages.table(row),
-      .high_layout = &pages.layouts[span.tiers.high],
-      .low_layout = &pages.layouts[span.tiers.low],
-      .high = pages.rows[row].high - (span.closed_after() - group) * kKvGroup - span.older_dense(),
-      .low = pages.rows[row].low,
-      .dense = group == span.last_group()
-                   ? pages.residual(row)
-                   : args.dense.data() + page * pages.residual_layout.page_bytes};
+  return {.page_ids = pages.table(row),
+          .high_layout = &pages.layouts[span.tiers.high],
+          .low_layout = &pages.layouts[span.tiers.low],
+          .high = pages.rows[row].high - (span.closed_after() - group) * kKvGroup -
+                  older_dense(args, span),
+          .low = pages.rows[row].low,
+          .dense = group == span.last_group()
+                       ? pages.residual(row)
+                       : args.dense.data() + page * pages.residual_layout.page_bytes};
 }
 
 // Returns: the first position that a query at `position` sees.
 inline int32_t first_visible(const AttentionArgs& args, int32_t position) {
   return args.sliding_window > 0 ? std::max(0, position + 1 - args.sliding_window) : 0;
-}
-
-// Returns: true if the sequence reads selected tiles in this layer.
-inline bool selects(const AttentionArgs& args, const SequenceSpan& span) {
-  return span.selects() && args.layer >= kWholeLayers;
 }
 
 // Errors: aborts if the op cannot serve its arguments. Used by every instruction set.

@@ -338,7 +338,7 @@ void attention(const AttentionArgs& args, Stream stream) {
       const RowTokens tokens =
           selection.tokens(first_selected + head / group, first_dense, position / kKvGroup);
       const int64_t column = int64_t{head} * head_dim;
-      QueryRow{args, tokens, position, span.older_dense()}.attend(
+      QueryRow{args, tokens, position, older_dense(args, span)}.attend(
           args.queries.row(row).data() + column, args.out.row(row).data() + column,
           args.log_sums.data != nullptr ? &args.log_sums.row(row)[static_cast<size_t>(head)]
                                         : nullptr);

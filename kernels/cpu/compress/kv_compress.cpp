@@ -99,13 +99,18 @@ class Compressor {
     }
     const FreeList free_list(pool_);
     const int64_t free_before = pool_.free_range->count;
-    for (RowChange& change : scratch_.changes) {
-      change = {.spare = sequence_.policy.has_low_tier() ? free_list.take() : kNoPage};
+    for (size_t row = 0; row < scratch_.changes.size(); ++row) {
+      const bool takes = sequence_.policy.has_low_tier() && is_whole(static_cast<int64_t>(row));
+      scratch_.changes[row] = {.spare = takes ? free_list.take() : kNoPage};
     }
     each_row([&](int64_t row, int thread) { change(row, thread); });
     KvCompressed result;
     for (size_t row = 0; row < scratch_.changes.size(); ++row) {
       const RowChange& change = scratch_.changes[row];
+      if (!is_whole(static_cast<int64_t>(row))) {
+        recycle_replay(free_list, first_row_ + static_cast<int64_t>(row));
+        continue;
+      }
       recycle(free_list, first_row_ + static_cast<int64_t>(row), change);
       result.low_pages += div_ceil(pool_.pages.rows[first_row_ + static_cast<int64_t>(row)].low,
                                    pool_.pages.layouts[sequence_.tiers.low].capacity);
@@ -117,12 +122,15 @@ class Compressor {
   }
 
  private:
+  // Returns: true if tokens of the sequence's row may be dropped: its layer has no window.
+  bool is_whole(int64_t row) const { return pool_.window_of(row) == 0; }
+
   // Their pages stay in the table behind those in use, and recycle() frees them.
   void forget() const {
     for (int64_t row = 0; row < std::ssize(scratch_.changes); ++row) {
       int32_t& high = pool_.pages.rows[first_row_ + row].high;
       high -= sequence_.forgotten;
-      if (sequence_.section > 0) {
+      if (sequence_.section > 0 && is_whole(row)) {
         pool_.pages.section_first(first_row_ + row) = high - sequence_.section;
       }
     }
@@ -152,9 +160,10 @@ class Compressor {
 
   template <class Body>
   void each_row(Body&& body) const {
-    ThreadPool::of(stream_).parallel_for(
-        std::ssize(scratch_.changes), 1,
-        [&](int64_t row, int64_t, int thread) { body(row, thread); });
+    ThreadPool::of(stream_).parallel_for(std::ssize(scratch_.changes), 1,
+                                         [&](int64_t row, int64_t, int thread) {
+                                           if (is_whole(row)) body(row, thread);
+                                         });
   }
 
   // Pools the scores of the tokens that all counting queries saw, as SnapKV pools those before its
@@ -203,6 +212,18 @@ class Compressor {
     RowChange& change = scratch_.changes[static_cast<size_t>(row)];
     decide(tokens, significance_, cutoffs, scratch_.decisions_of(row), change);
     compact_row(ops_, pool_, sequence_, scratch_.decisions_of(row), tokens, change);
+  }
+
+  // Frees the pages of a replay in a row of a layer with a window.
+  void recycle_replay(const FreeList& free_list, int64_t row) const {
+    const KvPagesView& pages = pool_.pages;
+    int32_t* table = pool_.tables + row * pages.row_pages;
+    const int32_t capacity = pages.layouts[sequence_.tiers.high].capacity;
+    const auto used = static_cast<int32_t>(div_ceil(pages.rows[row].high, capacity));
+    for (int32_t i = used; i < pages.row_pages && table[i] != kNoPage; ++i) {
+      free_list.release_page(table[i]);
+      table[i] = kNoPage;
+    }
   }
 
   void recycle(const FreeList& free_list, int64_t row, const RowChange& change) const {

@@ -24,6 +24,7 @@ void rank_pages(const AllocatorInput& input, int64_t row, std::span<TokenKey> ke
   const auto own = keys.first(collect(input, tokens, keys));
   std::sort(own.begin(), own.end());
   std::fill(page_keys.begin(), page_keys.end(), kAboveAllKeys);
+  if (input.pool.window_of(row - input.first_row()) > 0) return;
   const int32_t capacity = input.pool.pages.layouts[input.sequence.tiers.high].capacity;
   size_t evicted = static_cast<size_t>((tokens.counts.high + capacity - 1) % capacity) + 1;
   for (TokenKey& page_key : page_keys) {
@@ -81,11 +82,13 @@ void allocate_pages(const AllocatorInput& input) {
   });
   const KvRow* counts = pages.rows + input.first_row();
   int64_t held = 0;
+  int64_t whole_rows = 0;  // of layers without a window
   for (size_t row = 0; row < rows; ++row) {
+    if (input.pool.window_of(static_cast<int64_t>(row)) > 0) continue;
     held += div_ceil(counts[row].high, capacity);
+    ++whole_rows;
   }
-  const int64_t allowed =
-      static_cast<int64_t>(rows) * (std::max<int64_t>(input.row_budget - open, 0) / capacity);
+  const int64_t allowed = whole_rows * (std::max<int64_t>(input.row_budget - open, 0) / capacity);
   PageCutoff cut = cut_pages(of_rows, input.page_keys.subspan(of_rows.size()), held - allowed);
   for (size_t row = 0; row < rows; ++row) {
     int64_t gone = 0;
