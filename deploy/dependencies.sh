@@ -17,7 +17,7 @@ if ! grep -qs '^VERSION_CODENAME=bookworm' /etc/os-release; then boost=libboost-
 build="g++ cmake ninja-build pkg-config ca-certificates curl jq
   esbuild node-markdown-it node-punycode
   libgrpc++-dev libgrpc-dev protobuf-compiler protobuf-compiler-grpc libprotobuf-dev libabsl-dev
-  nlohmann-json3-dev libspdlog-dev $boost libssl-dev libpcre2-dev libutf8proc-dev
+  nlohmann-json3-dev libspdlog-dev $boost libssl-dev libxxhash-dev libpcre2-dev libutf8proc-dev
   libcli11-dev libyaml-cpp-dev prometheus-cpp-dev zlib1g-dev cppzmq-dev"
 ranks="$build libmpich-dev mpich"
 tests="$ranks git ccache libgtest-dev libgmock-dev libbenchmark-dev libsentencepiece-dev

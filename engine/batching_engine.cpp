@@ -4,12 +4,17 @@
 #include <utility>
 
 #include "engine/step_digest.h"
+#include "engine/tier/block_tiers.h"
 #include "kernels/check.h"
 #include "models/shard.h"
 
 namespace tessera {
 
 namespace {
+
+// Blocks that a step hands to the writer: a step of the largest size stores more, and the rest
+// follows in later ones.
+constexpr int32_t kSavedInStep = 4;
 
 // A tenant that returns may compute its longest request, four times, before the requests of others.
 // It preempts them until it has computed half of that.
@@ -23,17 +28,19 @@ BatchingEngine::BatchingEngine(Parts parts)
     : options_(parts.options),
       model_(std::move(parts.model)),
       config_(whole_config(model_->config(), parts.kv->accounting().rank_totals().ranks())),
+      tiers_(std::move(parts.tiers)),
       kv_(std::move(parts.kv)),
       backend_(parts.backend),
       stream_(parts.stream),
       ranks_(options_.ranks),
       intake_(options_, config_, *kv_, ranks_),
-      counters_(*kv_, options_.kv_bytes),
+      counters_(*kv_, tiers_.get(), options_.kv_bytes),
       scheduler_({options_.max_step_tokens, options_.max_sequences,
                   options_.speculation ? kDraftingTokens : 0,
                   tenant_limits(options_).lead * kVirtualToken}),
       tenants_(tenant_limits(options_), options_.max_sequences + options_.max_queue),
-      admission_(*kv_, options_.max_sequences, options_.max_sequences + options_.max_queue),
+      admission_(*kv_, tiers_.get(), options_.max_sequences,
+                 options_.max_sequences + options_.max_queue),
       replay_(*kv_),
       builder_(*kv_, {options_.max_step_tokens, options_.max_sequences}),
       speculation_(*kv_),
@@ -107,7 +114,7 @@ bool BatchingEngine::step() {
   if (plan_.empty() && !replay_.acts()) {
     counters_.publish();  // a pin may have expired
     counters_.publish_outline();
-    return false;
+    return wait_for_stores();
   }
   reserve();
   if (!plan_.runs.empty() || replay_.run().has_value()) {
@@ -118,8 +125,20 @@ bool BatchingEngine::step() {
     admission_.insert_sections(plan_, sequences_);
     replay_.finish();
   }
+  kv_->prefixes().save_some(kSavedInStep);
   publish();
   return true;
+}
+
+// Messages that arrive are received a millisecond later.
+// Returns: true if a sequence waits for its blocks, or blocks wait to be written.
+bool BatchingEngine::wait_for_stores() {
+  const bool saves = kv_->prefixes().save_some(kSavedInStep);
+  const bool waits = tiers_ != nullptr && (saves || admission_.restoring().holds());
+  if (waits) {
+    admission_.restoring().wait();
+  }
+  return waits;
 }
 
 void BatchingEngine::receive_requests() {
@@ -127,6 +146,7 @@ void BatchingEngine::receive_requests() {
   for (Message& message : inputs_.messages) {
     if (message.samples.empty() && message.cancelled == 0) {
       replay_.give_up();
+      admission_.restoring().give_up();
       kv_->prefixes().flush();
     }
     admission_.record_prompt(message.samples);
@@ -170,6 +190,7 @@ void BatchingEngine::plan() {
     speculation_.draft(sequences_);
   }
   admission_.relieve_pressure(sequences_, counters_.counting().running, inputs_.now);
+  admission_.restore(sequences_, inputs_.now);
   plan_sequences();
   if (plan_.lacks_pages && replay_.holds_pages()) {
     replay_.give_up();
@@ -296,6 +317,7 @@ void BatchingEngine::end_all() {
     sequence->end(FinishReason::cancelled);
   }
   publish();
+  kv_->prefixes().save_all();
   ended_ = true;
 }
 

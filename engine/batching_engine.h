@@ -29,6 +29,7 @@ class BatchingEngine final : public Engine {
     EngineOptions options;  // with defaults resolved
     std::unique_ptr<Transformer> model;
     std::unique_ptr<KvCache> kv;
+    std::unique_ptr<BlockTiers> tiers;  // null: none
     Sampler sampler;
     const Backend& backend;  // not owned; outlives the engine
     Stream stream;
@@ -65,8 +66,9 @@ class BatchingEngine final : public Engine {
  private:
   // The phases of a step, in order:
   //   receive_requests  adds requests, flushes, cancels; end_overdue ends those past the deadline
-  //   plan     sorts by tenant clocks, unpins, hands over blocks if pages are short, matches
-  //            prefixes, calls the Scheduler; then plans the background replay
+  //   plan     sorts by tenant clocks, unpins, hands over blocks if pages are short, takes what was
+  //            read from the stores, matches prefixes, calls the Scheduler; then plans the
+  //            background replay
   //   reserve  preempted: insert, swap out if compressed, release; budgets are tightened; admitted:
   //            attach, then swap in; forks; last, pages for the groups that close. The background
   //            replay begins or is given up before sequences are admitted
@@ -86,6 +88,7 @@ class BatchingEngine final : public Engine {
   void publish();
 
   KvSlot preempt(Sequence& sequence);
+  bool wait_for_stores();
   void count_running();
 
   void run();      // main function of the engine thread
@@ -94,6 +97,7 @@ class BatchingEngine final : public Engine {
   const EngineOptions options_;
   const std::unique_ptr<Transformer> model_;
   const ModelConfig config_;  // of the whole model, not of this rank's part
+  const std::unique_ptr<BlockTiers> tiers_;
   const std::unique_ptr<KvCache> kv_;
   const Backend& backend_;
   const Stream stream_;

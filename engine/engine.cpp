@@ -10,6 +10,8 @@
 #include "engine/batching_engine.h"
 #include "engine/kv/kv_policy_fields.h"
 #include "engine/ranks.h"
+#include "engine/store_fingerprint.h"
+#include "engine/tier/block_tiers.h"
 #include "models/rope_config.h"
 #include "models/status_macros.h"
 
@@ -154,6 +156,40 @@ KvCacheOptions kv_cache_options(const EngineOptions& options, const ModelConfig&
           .prefix_events = options.prefix_events};
 }
 
+namespace {
+
+// Returns: null if none are asked for.
+absl::StatusOr<std::unique_ptr<BlockTiers>> open_tiers(const EngineOptions& options,
+                                                       const Transformer& model, KvCache& kv,
+                                                       const Backend& backend) {
+  if (!options.tiers.any()) {
+    return nullptr;
+  }
+  const KvArenaShape& shape = kv.shape();
+  const auto refused = [](const char* why) {
+    return absl::InvalidArgumentError(absl::StrCat("kv-host-memory and kv-disk ", why));
+  };
+  if (!kv.prefixes().enabled()) {
+    return refused("keep blocks of the prefix cache: prefix-cache must be on");
+  }
+  if (options.ranks != nullptr) {
+    return refused("serve one rank");
+  }
+  if (backend.memory != nullptr) {
+    return refused("need pages in host memory: the backend must be cpu");
+  }
+  if (shape.windowed_rows() > 0) {
+    return refused("store no layers with a sliding window, which this model has");
+  }
+  TESSERA_ASSIGN_OR_RETURN(std::unique_ptr<BlockTiers> tiers,
+                           BlockTiers::open(options.tiers, kv.prefixes().stored_shape(),
+                                            store_fingerprint(options, model, backend, shape)));
+  kv.prefixes().store_in(*tiers);
+  return tiers;
+}
+
+}  // namespace
+
 absl::StatusOr<std::unique_ptr<Engine>> Engine::create(const EngineOptions& options,
                                                        std::unique_ptr<Transformer> model,
                                                        const Backend& backend, Stream stream) {
@@ -165,6 +201,8 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::create(const EngineOptions& opti
       std::unique_ptr<KvCache> kv,
       KvCache::create(kv_cache_options(resolved, config, backend), backend, stream));
   resolved.kv_bytes = kv->shape().total_bytes();
+  TESSERA_ASSIGN_OR_RETURN(std::unique_ptr<BlockTiers> tiers,
+                           open_tiers(resolved, *model, *kv, backend));
   if (options.ranks != nullptr) {
     TESSERA_RETURN_IF_ERROR(
         verify_identical_traits(*options.ranks, traits_of(resolved, *model, backend)));
@@ -172,8 +210,9 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::create(const EngineOptions& opti
   model->prepare(kv->view(), stream);
   TESSERA_ASSIGN_OR_RETURN(
       Sampler sampler, Sampler::create(config.vocab, model->max_logits_rows(), backend, stream));
-  return std::make_unique<BatchingEngine>(BatchingEngine::Parts{
-      resolved, std::move(model), std::move(kv), std::move(sampler), backend, stream});
+  return std::make_unique<BatchingEngine>(
+      BatchingEngine::Parts{resolved, std::move(model), std::move(kv), std::move(tiers),
+                            std::move(sampler), backend, stream});
 }
 
 }  // namespace tessera

@@ -15,6 +15,8 @@
 #include "engine/kv/kv_usage.h"
 #include "engine/kv/prefix_cache.h"
 #include "engine/request.h"
+#include "engine/tier/tier_options.h"
+#include "engine/tier/tier_stats.h"
 #include "kernels/kv/kv_page.h"
 #include "kernels/kv/kv_policy.h"
 #include "models/transformer.h"
@@ -54,6 +56,8 @@ struct EngineOptions {
   // Drafts tokens of sequences that decode, where a step has few rows (engine/speculation.h). No
   // text changes by it.
   bool speculation = false;
+  // Where prefix blocks go that are evicted, and come from when they are needed again.
+  KvTierOptions tiers = {};
   bool kv_populate = false;  // take all of its memory at the start, not as pages are written
   // The communicator of the model, which is split over its ranks (see Engine). Null: one process
   // has the whole model. Not owned; outlives the engine.
@@ -98,6 +102,7 @@ struct EngineStats {
   int64_t cache_hit_tokens = 0;
   int32_t prefix_block_tokens = 0;
   PrefixCacheStats cache = {};
+  KvTierStats tiers = {};
   int32_t formats = 0;
   KvFormatPages format_pages[kMaxKvLayouts] = {};  // pages in use; the first `formats` are valid
 };
@@ -136,8 +141,10 @@ class Engine {
   //   InvalidArgument names the wrong option, with the numbers: KV memory that cannot hold one
   //     sequence of `context` tokens; a context beyond the model's; a KV policy that is
   //     inconsistent or does not fit the model or the other policies; ranks with different options
-  //     or models.
+  //     or models; options.tiers of several ranks, of a device's pages, of a model with a sliding
+  //     window, or without a prefix cache.
   //   ResourceExhausted: the system refuses the memory.
+  //   Those of BlockTiers::open.
   static absl::StatusOr<std::unique_ptr<Engine>> create(const EngineOptions& options,
                                                         std::unique_ptr<Transformer> model,
                                                         const Backend& backend, Stream stream);

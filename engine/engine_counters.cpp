@@ -6,7 +6,8 @@
 
 namespace tessera {
 
-EngineCounters::EngineCounters(const KvCache& kv, int64_t kv_bytes) : kv_(kv) {
+EngineCounters::EngineCounters(const KvCache& kv, const BlockTiers* tiers, int64_t kv_bytes)
+    : kv_(kv), tiers_(tiers) {
   const KvArenaShape& shape = kv.shape();
   const int64_t ranks = kv.accounting().rank_totals().ranks();
   counting_.pages_total = ranks * shape.pages;
@@ -28,6 +29,7 @@ void EngineCounters::publish() {
   counting_.cache = kv_.prefixes().stats();
   counting_.cache.pages *= totals.ranks();
   counting_.cache.unlocked_pages *= totals.ranks();
+  counting_.tiers = tiers_ == nullptr ? KvTierStats{} : tiers_->stats();
   counting_.kv_demotions = totals.demotions();
   counting_.kv_dropped_tokens = totals.dropped_tokens();
   counting_.formats = static_cast<int32_t>(accounting.format_pages().size());

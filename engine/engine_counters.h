@@ -13,7 +13,8 @@ namespace tessera {
 class EngineCounters {
  public:
   // Publishes the first copy. kv: outlives this. kv_bytes: of the whole cache, on one rank.
-  EngineCounters(const KvCache& kv, int64_t kv_bytes);
+  // tiers: null: none; outlives this too.
+  EngineCounters(const KvCache& kv, const BlockTiers* tiers, int64_t kv_bytes);
 
   // Engine thread.
   EngineStats& counting() { return counting_; }
@@ -28,6 +29,7 @@ class EngineCounters {
 
  private:
   const KvCache& kv_;
+  const BlockTiers* const tiers_;
   EngineStats counting_;
   PrefixOutline outlining_;
   int64_t outlined_[3] = {-1, -1, -1};  // steps, evictions and pins at the last publish_outline()

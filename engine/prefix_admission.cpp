@@ -5,8 +5,9 @@
 
 namespace tessera {
 
-PrefixAdmission::PrefixAdmission(KvCache& kv, int32_t max_sequences, int32_t max_inside)
-    : kv_(kv), prefixes_(kv.prefixes()) {
+PrefixAdmission::PrefixAdmission(KvCache& kv, BlockTiers* tiers, int32_t max_sequences,
+                                 int32_t max_inside)
+    : kv_(kv), prefixes_(kv.prefixes()), restore_(kv, tiers, max_sequences) {
   candidates_.reserve(static_cast<size_t>(max_inside));
   first_hashes_.reserve(static_cast<size_t>(max_inside));
   running_slots_.reserve(static_cast<size_t>(max_sequences));
@@ -44,6 +45,26 @@ std::span<const Candidate> PrefixAdmission::candidates(Sequences sequences) {
   return candidates_;
 }
 
+// Samples behind the first one of their request share its prompt by forks.
+void PrefixAdmission::restore(Sequences sequences, PrefixCache::Time now) {
+  if (!restore_.enabled()) {
+    return;
+  }
+  restore_.begin_step(sequences);
+  for (size_t i = 0; i < sequences.size(); ++i) {
+    Sequence& sequence = *sequences[i];
+    const bool follows = i > 0 && sequences[i - 1]->request_id() == sequence.request_id();
+    if (sequence.waiting() == nullptr) {
+      continue;
+    }
+    if (follows || !sequence.uses_prefix_cache()) {
+      sequence.waiting()->in_stores.over = true;
+    } else {
+      restore_.advance(i, sequences, cache_prompt(sequence), now);
+    }
+  }
+}
+
 KvDemand PrefixAdmission::demand_of(const Sequence& sequence) const {
   const KvPlanning& planning = kv_.planning();
   if (const Sequence::Running* running = sequence.running()) {
@@ -70,6 +91,7 @@ Candidate PrefixAdmission::candidate_of(size_t i, Sequences sequences) const {
   } else if (follows && first_sample(i).forkable()) {
     candidate.head_start = candidates_[i - 1].head_start;
   } else if (prefixes_.enabled() && waiting != nullptr && sequence.uses_prefix_cache()) {
+    candidate.restoring = restore_.enabled() && !waiting->in_stores.over;
     KvMatch& match = waiting->match;
     match = prefixes_.match(cache_prompt(sequence), sequence.max_cached_tokens(), match);
     set_match(sequence, match, candidate);

@@ -7,6 +7,7 @@
 
 #include "engine/kv/kv_cache.h"
 #include "engine/kv/prefix_cache.h"
+#include "engine/prefix_restore.h"
 #include "engine/scheduler.h"
 #include "engine/sequence.h"
 
@@ -16,8 +17,8 @@ namespace tessera {
 // admitted ones, and inserts the blocks that they store. Used by the engine thread.
 class PrefixAdmission {
  public:
-  // kv: outlives this. max_inside: maximum number of unfinished sequences.
-  PrefixAdmission(KvCache& kv, int32_t max_sequences, int32_t max_inside);
+  // kv, tiers (null: none): outlive this. max_inside: maximum number of unfinished sequences.
+  PrefixAdmission(KvCache& kv, BlockTiers* tiers, int32_t max_sequences, int32_t max_inside);
 
   // Records the prompt of a new request, once for all its samples.
   void record_prompt(Sequences samples);
@@ -29,6 +30,10 @@ class PrefixAdmission {
   // Returns: a candidate for each sequence, valid until the next call. Waiting ones are matched
   // with the prefix cache.
   std::span<const Candidate> candidates(Sequences sequences);
+  // Reads what the stores have of waiting prompts. Called before candidates(), which then shows
+  // those that are still read as Candidate::restoring.
+  void restore(Sequences sequences, PrefixCache::Time now);
+  PrefixRestore& restoring() { return restore_; }
 
   // ---- in a step
   struct Admitted {
@@ -64,6 +69,7 @@ class PrefixAdmission {
 
   KvCache& kv_;
   SharedPrefixes& prefixes_;
+  PrefixRestore restore_;
   std::vector<Candidate> candidates_;
   std::vector<uint64_t> first_hashes_;        // [candidates], of the first block's path; 0: none
   std::vector<const KvSlot*> running_slots_;  // of running sequences, the last one first

@@ -62,7 +62,8 @@ class Planner {
     for (const int32_t waiting : plan_.waiting) {
       const auto i = static_cast<size_t>(waiting);
       // A step does not admit sequences behind one that it preempts, so none overtakes that one.
-      if (i > best_preempted_ || waits_for_prefix(i) || leaves_slot(i) || tenant_room(i) == 0) {
+      if (i > best_preempted_ || waits_for_prefix(i) || leaves_slot(i) || tenant_room(i) == 0 ||
+          candidates_[first_sample(i)].restoring) {
         continue;
       }
       if (waits_for_sibling(i) || !make_room_to_admit(i)) {
@@ -489,7 +490,9 @@ StepPlan Scheduler::plan(std::span<const Candidate> candidates, const KvBudget& 
   planner.collect_tightened();
   planner.collect_runs();
   const bool replans = budget.replay_holds && plan.lacks_pages;
-  TESSERA_CHECK(candidates.empty() || !plan.empty() || replans,
+  const bool waits = std::any_of(candidates.begin(), candidates.end(),
+                                 [](const Candidate& candidate) { return candidate.restoring; });
+  TESSERA_CHECK(candidates.empty() || !plan.empty() || replans || waits,
                 "a step with candidates changes something");
   return plan;
 }

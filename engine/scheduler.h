@@ -53,6 +53,9 @@ struct Candidate {
   // Index of an earlier candidate that has the same next prefix block and has not stored it yet.
   // This one waits while that one runs. -1: none.
   int32_t waits_for = -1;
+  // True: the cached beginning of its prompt is being read (engine/prefix_restore.h). Until then it
+  // is not admitted, and delays no other.
+  bool restoring = false;
 
   KvTightening tightening = {};  // of a running sequence
 
@@ -174,8 +177,8 @@ class Scheduler {
   // Requires: candidates in scheduling order; samples of one request are adjacent, have one
   // priority, and the running ones come first; each candidate has pending tokens and fits into the
   // arena alone. `reuse` is an earlier plan (or an empty one) whose memory is reused.
-  // Returns: a plan that runs or preempts something, unless there are no candidates, or it lacks
-  // pages that a background replay holds.
+  // Returns: a plan that runs or preempts something, unless there are no candidates, it lacks
+  // pages that a background replay holds, or a candidate is Candidate::restoring.
   StepPlan plan(std::span<const Candidate> candidates, const KvBudget& budget,
                 StepPlan reuse) const;
 

@@ -24,6 +24,12 @@
 
 namespace tessera {
 
+// What a waiting sequence knows of its prompt in the stores (engine/prefix_restore.h).
+struct StoredPart {
+  bool over = false;      // it is in the prefix cache, or no store has more of it
+  bool was_read = false;  // a store was read for it
+};
+
 // The engine's state of one sample of a request: its tokens, its slot, its progress and its event
 // sink. Constructed on the client's thread, which also reserves memory for its longest token list.
 // After that only the engine thread uses it.
@@ -38,6 +44,7 @@ class Sequence {
  public:
   struct Waiting {
     KvMatch match;  // latest match with the prefix cache, with which it will begin
+    StoredPart in_stores;
   };
   struct Running {
     KvSlot slot;

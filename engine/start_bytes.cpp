@@ -3,6 +3,7 @@
 #include "engine/kv/kv_shape.h"
 #include "engine/kv/swap_room.h"
 #include "engine/sampler.h"
+#include "engine/tier/block_tiers.h"
 #include "models/status_macros.h"
 #include "models/transformer.h"
 #include "models/workspace.h"
@@ -20,6 +21,7 @@ absl::StatusOr<StartBytes> start_bytes(const EngineOptions& options, const Start
       .kv = {}};
   TESSERA_ASSIGN_OR_RETURN(bytes.kv, shape_of(cache));
   bytes.swap = swap_room_bytes(bytes.kv);
+  bytes.stores = BlockTiers::bytes_for(options.tiers, bytes.kv);
   return bytes;
 }
 

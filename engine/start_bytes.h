@@ -22,7 +22,8 @@ struct StartBytes {
   int64_t workspace = 0;
   int64_t sampling = 0;
   KvArenaShape kv;
-  int64_t swap = 0;  // host memory for swapped-out sequences
+  int64_t swap = 0;    // host memory for swapped-out sequences
+  int64_t stores = 0;  // likewise for stored prefix blocks and those on their way
 
   int64_t model() const { return weights + workspace + sampling; }
 };

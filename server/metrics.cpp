@@ -80,6 +80,58 @@ class Snapshot {
   std::vector<prometheus::MetricFamily> families_;
 };
 
+// The stores of evicted prefix blocks. Without one its numbers are 0.
+void add_stores(Snapshot& snapshot, const KvTierStats& stats) {
+  struct Figure {
+    const char* name;
+    const char* help;
+    bool counts;
+    int64_t host;
+    int64_t disk;
+  };
+  const BlockStoreStats& host = stats.host;
+  const BlockStoreStats& disk = stats.disk;
+  const Figure figures[] = {
+      {"tessera:kv_tier_limit_bytes", "Most bytes of evicted prefix blocks, by tier", false,
+       host.limit, disk.limit},
+      {"tessera:kv_tier_bytes", "Bytes of evicted prefix blocks, by tier", false, host.bytes,
+       disk.bytes},
+      {"tessera:kv_tier_units", "Evicted prefix blocks, by tier", false, host.blocks, disk.blocks},
+      {"tessera:kv_tier_read_units_total", "Prefix blocks read from a tier", true,
+       stats.host_read_blocks, stats.disk_read_blocks},
+      {"tessera:kv_tier_dropped_units_total", "Prefix blocks that a tier dropped for want of room",
+       true, host.dropped_blocks, disk.dropped_blocks},
+      {"tessera:kv_tier_damaged_units_total", "Prefix blocks of a tier that were damaged", true,
+       host.damaged_blocks, disk.damaged_blocks},
+      {"tessera:kv_tier_errors_total", "Reads and writes of a tier that failed", true,
+       host.read_errors + host.write_errors, disk.read_errors + disk.write_errors}};
+  for (const Figure& figure : figures) {
+    for (const auto& [tier, value] : {std::pair("host", figure.host), {"disk", figure.disk}}) {
+      const Labels labels{{"tier", tier}};
+      if (figure.counts) {
+        snapshot.counter(figure.name, figure.help, value, labels);
+      } else {
+        snapshot.gauge(figure.name, figure.help, static_cast<double>(value), labels);
+      }
+    }
+  }
+  snapshot.counter("tessera:kv_tier_written_units_total", "Prefix blocks written to the tiers",
+                   stats.written_blocks);
+  snapshot.counter("tessera:kv_tier_written_bytes_total", "Their bytes", stats.written_bytes);
+  snapshot.counter("tessera:kv_tier_unwritten_units_total",
+                   "Prefix blocks that were not written because the queue was full",
+                   stats.unwritten_blocks);
+  snapshot.counter("tessera:kv_tier_read_bytes_total", "Bytes read from the tiers",
+                   stats.read_bytes);
+  snapshot.counter("tessera:kv_tier_read_microseconds_total", "Time that these reads took",
+                   static_cast<int64_t>(stats.read_seconds * 1e6));
+  snapshot.counter("tessera:kv_tier_restored_units_total",
+                   "Prefix blocks that entered the KV cache again", stats.restored_blocks);
+  snapshot.counter("tessera:kv_tier_slow_reads_total",
+                   "Prompts that were computed because their blocks came too late",
+                   stats.slow_reads);
+}
+
 void add_cache(Snapshot& snapshot, const EngineStats& stats, const EngineOptions& options) {
   const auto total = static_cast<double>(stats.pages_total);
   const auto used = static_cast<double>(stats.pages_total - stats.pages_free);
@@ -148,6 +200,7 @@ void add_cache(Snapshot& snapshot, const EngineStats& stats, const EngineOptions
   for (const auto& [event, blocks] : events) {
     snapshot.counter("tessera:prefix_cache_units_total", units_help, blocks, {{"event", event}});
   }
+  add_stores(snapshot, stats.tiers);
   snapshot.gauge("tessera:kv_token_capacity", "Tokens that fit into the KV cache",
                  static_cast<double>(stats.token_capacity));
 }

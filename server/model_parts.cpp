@@ -17,6 +17,7 @@
 #include "engine/device_budget.h"
 #include "engine/kv/kv_shape.h"
 #include "engine/kv/swap_room.h"
+#include "engine/tier/checkpoint_digest.h"
 #include "kernels/cpu/backend.h"
 #include "kernels/cuda_library.h"
 #include "models/checkpoint.h"
@@ -248,6 +249,17 @@ absl::StatusOr<int64_t> weight_memory(const Settings& settings, const ModelConfi
   return weights.bytes;
 }
 
+void log_stores(const KvTierOptions& options, const KvTierStats& stats) {
+  if (options.host_bytes > 0) {
+    spdlog::info("evicted prefixes: {:.1f} MiB of the host's memory, at most",
+                 mib(options.host_bytes));
+  }
+  if (!options.disk.empty()) {
+    spdlog::info("evicted prefixes: {} holds {} blocks in {:.1f} MiB, of {:.1f} MiB at most",
+                 options.disk, stats.disk.blocks, mib(stats.disk.bytes), mib(options.disk_bytes));
+  }
+}
+
 void log_engine(const Settings& settings, const ModelConfig& config, const Transformer& model,
                 const Engine& engine, const KvArenaShape& shape) {
   log_model(model_name(settings), config);
@@ -310,6 +322,9 @@ absl::StatusOr<std::unique_ptr<Engine>> load_engine(const Settings& settings,
   if (settings.device == Device::cpu) {
     TESSERA_RETURN_IF_ERROR(check_cache_memory(options, model.config(), backend));
   }
+  if (options.tiers.any()) {
+    TESSERA_ASSIGN_OR_RETURN(options.tiers.checkpoint, checkpoint_digest(settings.model));
+  }
   TESSERA_ASSIGN_OR_RETURN(
       std::unique_ptr<Engine> engine,
       Engine::create(options, share_transformer(std::move(loaded)), backend, stream));
@@ -319,6 +334,7 @@ absl::StatusOr<std::unique_ptr<Engine>> load_engine(const Settings& settings,
         shape_of(kv_cache_options(engine->options(), model.config(), backend)));
     log_engine(settings, config, model, *engine, shape);
     spdlog::info(describe(sizes, wishes, longest, memory));
+    log_stores(options.tiers, engine->stats().tiers);
     if (memory.is_device) {
       const DeviceMemoryUse use = cuda.probe->memory();
       spdlog::info("device memory: {:.1f} of {:.1f} MiB are free after the start", mib(use.free),

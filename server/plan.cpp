@@ -66,7 +66,9 @@ struct Memory {
   int64_t requests = 0;
   int64_t swap = 0;
 
-  int64_t total() const { return start.model() + requests + swap + start.kv.total_bytes(); }
+  int64_t total() const {
+    return start.model() + start.stores + requests + swap + start.kv.total_bytes();
+  }
 };
 
 EngineOptions options_of(const Planned& planned, const KvPreset& preset, const StartSizes& sizes) {
@@ -198,6 +200,10 @@ absl::StatusOr<std::string> print_chosen(const Planned& planned, int64_t bytes) 
   if (memory.start.kv.token_scores) {
     absl::StrAppend(&text, fmt::format("  swapped-out sequences, at most{}: {} bytes\n", besides,
                                        memory.start.swap));
+  }
+  if (memory.start.stores > 0) {
+    absl::StrAppend(&text,
+                    fmt::format("  evicted prefixes, at most: {} bytes\n", memory.start.stores));
   }
   absl::StrAppend(
       &text, fmt::format("  requests, at most{}: {} bytes\n", besides, planned.machine.requests));

@@ -131,6 +131,16 @@ absl::Status validate(const Settings& settings) {
       return absl::InvalidArgumentError("kv-events: there are none with prefix-cache off");
     }
   }
+  if (settings.engine.tiers.any()) {
+    const char* const why = !settings.engine.prefix_cache
+                                ? "they keep what the prefix cache evicts, which is off"
+                            : settings.device != Device::cpu ? "they serve --device cpu"
+                            : settings.tensor_parallel > 1   ? "they serve one rank"
+                                                             : nullptr;
+    if (why != nullptr) {
+      return absl::InvalidArgumentError(absl::StrCat("kv-host-memory and kv-disk: ", why));
+    }
+  }
   if (settings.isa && !cpu_supports(*settings.isa)) {
     return absl::InvalidArgumentError(
         absl::StrCat("isa: this CPU cannot run ", std::string(name(*settings.isa)),

@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "engine/kv/kv_policy_fields.h"
+#include "engine/tier/disk_store.h"
 #include "models/status_macros.h"
 #include "models/text/chat_template.h"
 #include "server/chat/tool_format.h"
@@ -381,6 +382,16 @@ std::vector<SettingsField> engine_fields() {
       text_field("kv-events-topic", "TEXT",
                  "first part of these messages; llm-d's router expects kv@POD@MODEL",
                  TESSERA_AT(kv_events.topic)),
+      bytes_field("kv-host-memory", 0,
+                  "host memory for prefixes that the KV cache evicts, such as 4GiB, on a CPU; they "
+                  "come back as they were, instead of being computed again; 0: none",
+                  TESSERA_AT(engine.tiers.host_bytes)),
+      text_field("kv-disk", "DIR",
+                 "directory for such prefixes, of this server alone; they are there after a "
+                 "restart; prompts are in it in plain form; default: none",
+                 TESSERA_AT(engine.tiers.disk)),
+      bytes_field("kv-disk-size", DiskStore::kLeastLimit,
+                  "most bytes of all files in that directory", TESSERA_AT(engine.tiers.disk_bytes)),
       floor_field(),
       choice_field<bool>("kv-residual", {{"f16", false}, {"k8v8", true}},
                          "format in which the newest tokens of a sequence, up to 64, wait for "

@@ -44,7 +44,7 @@ CostOf cost_of(const EngineOptions& options, const StartModel& model) {
     one.kv_bytes = 0;
     TESSERA_ASSIGN_OR_RETURN(const StartBytes bytes, start_bytes(one, model));
     const int64_t slot = bytes.kv.slot_bytes();
-    return StartCost{.fixed = bytes.model(),
+    return StartCost{.fixed = bytes.model() + bytes.stores,
                      .slot = slot,
                      .pages = bytes.kv.total_bytes() / bytes.kv.slots - slot,
                      .swaps = bytes.swap > 0 && model.backend.memory == nullptr};

@@ -113,6 +113,7 @@ void PrefixCache::report(PrefixEvents& events, KvFormat format, int32_t section_
 
 PrefixTree::Node PrefixCache::add(Node parent, const NewBlock& block, uint8_t grade) {
   const Node node = tree_.insert(parent, block.tokens, block.hash, block.level, grade);
+  name(node);
   if (events_ != nullptr) {
     const bool names_none = parent < 0 && parent != reported_root_;
     if (names_none || tree_.is_short(node)) {
@@ -128,10 +129,19 @@ void PrefixCache::erase(Node leaf) {
   if (events_ != nullptr) {
     events_->removed(leaf);
   }
+  unsaved_.forget(leaf);
   tree_.erase(leaf);
 }
 
 // ---- match
+
+uint8_t PrefixCache::accepted_by(const KvPrompt& prompt) const {
+  const uint8_t own = level_of(prompt.format, prompt.section_pages);
+  const uint8_t accept = is_section(own) ? own : std::max(own, level_of(prompt.accept));
+  return prompt.accepts_sections && has_section_step() && own == whole_level_
+             ? std::max(accept, section_level_)
+             : accept;
+}
 
 KvMatch PrefixCache::match(const KvPrompt& prompt, int32_t tokens, const KvMatch& known) const {
   const bool up_to_date = known.version == tree_.version() + 1;
@@ -139,10 +149,7 @@ KvMatch PrefixCache::match(const KvPrompt& prompt, int32_t tokens, const KvMatch
   match.pages -= match.windows_pages;
   const int32_t blocks = tokens / prefix_block_tokens();
   const uint8_t own = level_of(prompt.format, prompt.section_pages);
-  uint8_t accept = is_section(own) ? own : std::max(own, level_of(prompt.accept));
-  if (prompt.accepts_sections && has_section_step() && own == whole_level_) {
-    accept = std::max(accept, section_level_);
-  }
+  const uint8_t accept = accepted_by(prompt);
   const auto& formats = arena_.shape().formats;
   const int32_t windowed = windowed_blocks(own);
   int32_t with_windows = std::min(match.blocks, windowed);  // at the end of the path
@@ -288,6 +295,9 @@ PrefixTree::Node PrefixCache::claim(const Holder& holder, std::string_view salt,
     tree_.relabel(node, block.level, holder.grade);
   }
   tree_.descend(node);
+  if (tiers_ != nullptr && !tree_.is_short(node)) {
+    unsaved_.add(node);
+  }
   return node;
 }
 

@@ -13,6 +13,8 @@
 #include "engine/kv/prefix_outline.h"
 #include "engine/kv/prefix_tree.h"
 #include "engine/kv/seen_paths.h"
+#include "engine/kv/unsaved_blocks.h"
+#include "engine/tier/block_tiers.h"
 #include "kernels/backend.h"
 #include "kernels/kv/kv_arena.h"
 
@@ -227,6 +229,36 @@ class PrefixCache {
   bool pin(int32_t slot, const PinTerms& terms, int64_t reserve);
   void unpin(Time now);  // removes the pins whose time has passed
 
+  // ---- stores below the cache (stored_blocks.cpp). Whole blocks that are evicted are written to
+  // them, in the format that they have then. Behind blocks that prompts continue they are read
+  // again. Short blocks are not stored.
+
+  BlockTiers::Shape stored_shape() const;
+  // From now on evicted blocks are written to the stores.
+  // Requires: the cache is empty; pages in host memory; no layer has a window. The stores outlive
+  // this.
+  void store_in(BlockTiers& tiers);
+  // Writes at most so many blocks that no store has, if the stores outlive the process. So a crash
+  // loses the newest ones alone. Drops none: a queue that is half full is left alone.
+  // Returns: true if more such blocks are left.
+  bool save_some(int32_t most);
+  void save_all();  // likewise all blocks that nobody uses; removes all pins, and waits
+  // Returns: true if a store has the block of `prompt` behind a match of at most `tokens` tokens.
+  bool is_continued(const KvPrompt& prompt, int32_t tokens, const KvMatch& match) const;
+  // Describes all blocks behind a match, up to `tokens` tokens.
+  void describe(const KvPrompt& prompt, int32_t tokens, const KvMatch& match,
+                BlockReader::Job& job) const;
+  // Returns: the pages that a stored block takes; -1 if it is no block of this cache.
+  int64_t pages_of(const BlockBuffer& stored) const;
+  // Adds a stored block behind `before`, whose lock moves to it; kNone: at the beginning of a path.
+  // Returns: the block, locked; kNone, and nothing has changed, if there is such a block, or no
+  // room for one more.
+  // Requires: a lock on `before`; pages_of() pages are free.
+  PrefixTree::Node restore(const KvPrompt& prompt, PrefixTree::Node before,
+                           const BlockBuffer& stored);
+  void lock(PrefixTree::Node node) { tree_.lock(node); }
+  void unlock(PrefixTree::Node node) { tree_.unlock(node); }
+
   int32_t prefix_block_tokens() const { return tree_.prefix_block_tokens(); }
   PrefixCacheStats stats() const;
   void outline(PrefixOutline& out);  // allocates nothing
@@ -320,7 +352,16 @@ class PrefixCache {
   PrefixTree::Node add(PrefixTree::Node parent, const NewBlock& block, uint8_t grade);
   void erase(PrefixTree::Node leaf);
   int64_t demote(uint8_t level, int64_t pages);
-  int64_t evict(int64_t pages);
+  enum class Saving : bool { no, yes };
+  int64_t evict(int64_t pages, Saving saving = Saving::yes);
+
+  // ---- stores
+  uint8_t accepted_by(const KvPrompt& prompt) const;  // the coarsest grade
+  BlockKey key_before(PrefixTree::Node parent) const;
+  BlockKey key_behind(const KvPrompt& prompt, const KvMatch& match) const;
+  void name(PrefixTree::Node node);  // a new one
+  void save(PrefixTree::Node node, bool wait);
+  void clear_stores();
 
   KvArena& arena_;
   const Backend& backend_;
@@ -357,6 +398,9 @@ class PrefixCache {
   PrefixOutliner outliner_;
   PrefixEvents* events_ = nullptr;  // null: none are reported
   PrefixTree::Node reported_root_ = PrefixTree::kNone;
+  BlockTiers* tiers_ = nullptr;  // null: evicted blocks are lost
+  std::vector<BlockKey> keys_;   // [blocks]
+  UnsavedBlocks unsaved_;
   PrefixCacheStats counting_;
 };
 

@@ -44,7 +44,7 @@ int64_t PrefixCache::demote(uint8_t level, int64_t pages) {
   return gained;
 }
 
-int64_t PrefixCache::evict(int64_t pages) {
+int64_t PrefixCache::evict(int64_t pages, Saving saving) {
   handles_.clear();
   int64_t gained = 0;
   while (gained < pages && handles_.size() < kBatch) {
@@ -54,6 +54,9 @@ int64_t PrefixCache::evict(int64_t pages) {
     }
     gained += tree_.pages_of(node);
     handles_.push_back(node);
+    if (saving == Saving::yes) {
+      save(node, false);
+    }
     erase(node);
   }
   backend_.kv_evict({arena_.pool(), handles_}, stream_);
@@ -63,10 +66,11 @@ int64_t PrefixCache::evict(int64_t pages) {
 
 int64_t PrefixCache::flush() {
   seen_.forget();
+  clear_stores();
   unpin(Time::max());
   int64_t freed = 0;
   while (tree_.lru_leaf() != PrefixTree::kNone) {
-    freed += evict(tree_.unlocked_pages());
+    freed += evict(tree_.unlocked_pages(), Saving::no);
   }
   return freed;
 }

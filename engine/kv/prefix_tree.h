@@ -117,6 +117,7 @@ class PrefixTree {
   Node parent(Node node) const { return at(node).parent; }  // negative: a root
   std::span<const int32_t> tokens(Node node) const;         // of its block
   std::string_view salt(Node root) const { return roots_.at(root).name.first; }
+  uint8_t format(Node root) const { return roots_.at(root).name.second; }
   uint8_t level(Node node) const { return at(node).level; }
   uint8_t grade(Node node) const { return at(node).grade; }
   int32_t locks(Node node) const { return at(node).locks; }

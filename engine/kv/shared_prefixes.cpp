@@ -155,6 +155,37 @@ void SharedPrefixes::count_unlocked_pages(std::span<const KvSlot* const> slots,
   }
 }
 
+SharedPrefixes::Restored::Restored(SharedPrefixes& prefixes, const KvMatch& match)
+    : prefixes_(prefixes), node_(match.blocks > 0 ? match.node : PrefixTree::kNone) {
+  if (node_ != PrefixTree::kNone) {
+    prefixes_.cache_->lock(node_);
+  }
+}
+
+SharedPrefixes::Restored::~Restored() {
+  if (node_ != PrefixTree::kNone) {
+    prefixes_.cache_->unlock(node_);
+  }
+}
+
+bool SharedPrefixes::Restored::add(const KvPrompt& prompt, const BlockBuffer& stored) {
+  PrefixCache& cache = *prefixes_.cache_;
+  KvAccounting& accounting = prefixes_.accounting_;
+  const int64_t pages = cache.pages_of(stored);
+  if (pages < 0 || pages > accounting.available_pages()) {
+    return false;
+  }
+  prefixes_.make_room(pages);
+  const PrefixTree::Node node = cache.restore(prompt, node_, stored);
+  if (node == PrefixTree::kNone) {
+    return false;
+  }
+  node_ = node;
+  accounting.take(pages);
+  accounting.count_formats();
+  return true;
+}
+
 void SharedPrefixes::make_room(int64_t pages) {
   const int64_t missing = pages - accounting_.free_pages();
   if (enabled() && missing > 0) {

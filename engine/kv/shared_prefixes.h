@@ -89,6 +89,40 @@ class SharedPrefixes {
   // Demotes and evicts blocks until `pages` pages are free, or no unlocked block is left.
   void make_room(int64_t pages);
 
+  // ---- stores below the cache: see PrefixCache.
+  BlockTiers::Shape stored_shape() const { return cache_->stored_shape(); }
+  void store_in(BlockTiers& tiers) { cache_->store_in(tiers); }
+  bool save_some(int32_t most) { return enabled() && cache_->save_some(most); }
+  void save_all() {
+    if (enabled()) {
+      cache_->save_all();
+    }
+  }
+  bool is_continued(const KvPrompt& prompt, int32_t tokens, const KvMatch& match) const {
+    return cache_->is_continued(prompt, tokens, match);
+  }
+  void describe(const KvPrompt& prompt, int32_t tokens, const KvMatch& match,
+                BlockReader::Job& job) const {
+    cache_->describe(prompt, tokens, match, job);
+  }
+  // A path that grows by stored blocks. It is locked, so its blocks are not evicted for each other.
+  class Restored {
+   public:
+    // Requires: a match of whole blocks that is up to date; the prefixes outlive this.
+    Restored(SharedPrefixes& prefixes, const KvMatch& match);
+    ~Restored();
+    Restored(const Restored&) = delete;
+    Restored& operator=(const Restored&) = delete;
+    // Adds the next block. Takes pages from unused blocks if it must.
+    // Returns: false, and adds nothing, if the pages do not suffice, or if it is no block of this
+    // cache.
+    bool add(const KvPrompt& prompt, const BlockBuffer& stored);
+
+   private:
+    SharedPrefixes& prefixes_;
+    PrefixTree::Node node_;
+  };
+
   // ---- section step: see PrefixCache. The slot is one of KvCache::open_replay.
   KvMatch due_block() const { return enabled() ? cache_->due_block() : KvMatch{}; }
   void attach_due(const KvSlot& slot, const KvMatch& due);

@@ -21,6 +21,24 @@ Json formats_json(const EngineStats& stats) {
   return list;
 }
 
+Json tiers_json(const KvTierStats& stats) {
+  Json list = Json::array();
+  const auto add = [&list](const char* name, const BlockStoreStats& store, int64_t read) {
+    if (store.limit > 0) {
+      list.push_back({{"tier", name},
+                      {"limit_bytes", store.limit},
+                      {"bytes", store.bytes},
+                      {"units", store.blocks},
+                      {"read_units", read},
+                      {"dropped_units", store.dropped_blocks},
+                      {"damaged_units", store.damaged_blocks}});
+    }
+  };
+  add("host", stats.host, stats.host_read_blocks);
+  add("disk", stats.disk, stats.disk_read_blocks);
+  return list;
+}
+
 Json checks_json(const EngineOptions& options) {
   Json list = Json::array();
   for (const FormatCheck& check : options.format_checks) {
@@ -79,6 +97,7 @@ std::string print_cache(const CacheReport& report) {
             {"free_bytes", stats.pages_free * stats.page_bytes},
             {"window_bytes", stats.residual_bytes},
             {"table_bytes", stats.table_bytes},
+            {"tiers", tiers_json(stats.tiers)},
             {"formats", formats_json(stats)},
             {"ladder", std::move(ladder)},
             {"format_checks", checks_json(report.options)},

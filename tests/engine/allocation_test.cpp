@@ -3,18 +3,20 @@
 
 #include <gtest/gtest.h>
 
-#include <atomic>
 #include <cstdlib>
 #include <new>
 #include <string>
 
+#include "engine/tier/disk_store.h"
 #include "tests/engine/engine_fixture.h"
 #include "tests/engine/even_grammar.h"
 #include "tests/engine/random_traffic.h"
+#include "tests/models/temporary_directory.h"
 
 namespace {
-std::atomic<int64_t> allocations = 0;
-}
+// Of each thread: those that write and read the stores may allocate.
+thread_local int64_t allocations = 0;
+}  // namespace
 
 void* operator new(size_t bytes) {
   ++allocations;
@@ -106,6 +108,32 @@ TEST_P(EngineStep, AllocatesNothingFromArrivalToTheEnd) {
   EXPECT_EQ(fake.engine->stats().cache.compressed_blocks > 0, GetParam().section_step);
   PrefixEvents::Batch batch;
   EXPECT_TRUE(events.take(batch));
+}
+
+TEST(EngineStepWithStores, AllocatesNothingForPromptsThatAreWrittenAndReadAgain) {
+  const TemporaryDirectory directory;
+  EngineOptions options;
+  options.context = 256;
+  options.max_sequences = 2;
+  options.max_step_tokens = 40;
+  options.max_queue = 64;
+  options.tiers = {
+      .host_bytes = 1 << 20, .disk = directory / "kv", .disk_bytes = DiskStore::kLeastLimit};
+  FakeEngine fake(options, kKvPresetF32, {});
+  const auto sink = std::make_shared<NullSink>();
+  for (int32_t i = 0; i < 40; ++i) {  // ten prompts, four times
+    EngineRequest request = request_of(prompt_of(200, i % 10), 5);
+    request.sinks = {sink};
+    ASSERT_TRUE(fake.engine->submit(std::move(request)).ok());
+    for (bool works = true; works;) {
+      const int64_t before = allocations;
+      works = fake.engine->step();
+      ASSERT_EQ(allocations - before, 0);
+    }
+  }
+  EXPECT_EQ(sink->finished, 40);
+  EXPECT_GT(fake.engine->stats().tiers.restored_blocks, 10);
+  EXPECT_EQ(fake.model->defect(), "");
 }
 
 INSTANTIATE_TEST_SUITE_P(

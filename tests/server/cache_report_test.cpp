@@ -42,6 +42,17 @@ TEST(CacheReport, NamesThePresetThatCompressesBlocks) {
   EXPECT_EQ(body.at("compressed_units"), 3);
 }
 
+TEST(CacheReport, TellsTheStoresOfEvictedBlocks) {
+  EngineStats stats;
+  stats.tiers.disk = {.limit = 100, .bytes = 70, .blocks = 2, .dropped_blocks = 1};
+  stats.tiers.disk_read_blocks = 5;
+  const PrefixOutline outline;
+  const json body = json::parse(print_cache(report_of(stats, {}, outline)));
+  EXPECT_EQ(body.at("tiers"),
+            json::parse(R"([{"tier":"disk","limit_bytes":100,"bytes":70,"units":2,"read_units":5,
+                             "dropped_units":1,"damaged_units":0}])"));
+}
+
 TEST(CacheReport, ListsTheBlocksOfItsOwnSaltOnly) {
   const uint64_t mine = PrefixOutline::salt_mark("mine");
   PrefixOutline outline;

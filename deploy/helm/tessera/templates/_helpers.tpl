@@ -70,7 +70,9 @@ of the pod's limit, so the limit is ten ninths of them.
 {{- $connections := mul (index $of "http-max-connections" | default 4096 | int64) $connection -}}
 {{- $stored := hasKey $of "response-store" | ternary (index $of "response-store") "64MiB" -}}{{/* 0: none */}}
 {{- $requests := add (include "tessera.bytes" (index $of "request-memory" | default "1GiB")) $parsing $connections (include "tessera.bytes" $stored) 134217728 -}}{{/* 4 grammars that are compiled */}}
-{{- $rank := add (include "tessera.bytes" .Values.memory.perRank) $kv -}}
+{{- $stores := include "tessera.bytes" (index $of "kv-host-memory" | default 0) | int64 -}}
+{{- if or $stores (index $of "kv-disk") }}{{ $stores = add $stores 134217728 }}{{ end -}}{{/* blocks on their way */}}
+{{- $rank := add (include "tessera.bytes" .Values.memory.perRank) $kv $stores -}}
 {{- div (mul (add $requests (mul .Values.ranks.perPod $rank)) 10) 9 -}}
 {{- end -}}
 {{- end -}}

@@ -1,0 +1,189 @@
+#include "engine/tier/block_reader.h"
+
+#include <algorithm>
+
+#include "kernels/check.h"
+
+namespace tessera {
+
+BlockReader::BlockReader(std::span<BlockStore* const> stores, const Shape& shape)
+    : stores_(stores.begin(), stores.end()),
+      block_tokens_(static_cast<size_t>(shape.block_tokens)),
+      buffers_(shape.bytes, shape.block_bytes, shape.block_tokens) {
+  const auto blocks = static_cast<size_t>(shape.path_blocks);
+  for (Job& job : jobs_) {
+    job.paths.reserve(blocks);
+    job.tokens.reserve(blocks * block_tokens_);
+    job.ready.reserve(buffers_.size());
+  }
+  thread_ = std::thread([this] { run(); });
+}
+
+BlockReader::~BlockReader() {
+  {
+    const std::lock_guard lock(mutex_);
+    stops_ = true;
+  }
+  changed_.notify_one();
+  thread_.join();
+}
+
+// ---- the engine's thread
+
+BlockReader::Job* BlockReader::free_job() {
+  const std::lock_guard lock(mutex_);
+  const auto job = std::ranges::find(jobs_, Job::State::free, &Job::state);
+  if (job == jobs_.end()) {
+    return nullptr;
+  }
+  job->paths.clear();
+  job->tokens.clear();
+  return job;
+}
+
+void BlockReader::start(Job& job) {
+  TESSERA_CHECK(job.tokens.size() == job.paths.size() * block_tokens_,
+                "a job has the tokens of its blocks");
+  {
+    const std::lock_guard lock(mutex_);
+    job.state = Job::State::waits;
+    job.released = false;
+    job.turn = ++turn_;
+  }
+  changed_.notify_one();
+}
+
+const BlockBuffer* BlockReader::front(const Job& job) const {
+  const std::lock_guard lock(mutex_);
+  return job.ready.empty() ? nullptr : job.ready.front();
+}
+
+void BlockReader::pop(Job& job) {
+  {
+    const std::lock_guard lock(mutex_);
+    buffers_.give_back(job.ready.front());
+    job.ready.erase(job.ready.begin());
+  }
+  changed_.notify_one();
+}
+
+bool BlockReader::ended(const Job& job) const {
+  const std::lock_guard lock(mutex_);
+  return job.state == Job::State::done && job.ready.empty();
+}
+
+void BlockReader::release(Job& job) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (job.state == Job::State::reads) {
+      job.released = true;
+    } else {
+      free(job);
+    }
+  }
+  changed_.notify_one();
+}
+
+void BlockReader::free(Job& job) {
+  for (BlockBuffer* const buffer : job.ready) {
+    buffers_.give_back(buffer);
+  }
+  job.ready.clear();
+  job.state = Job::State::free;
+}
+
+void BlockReader::wait(std::chrono::milliseconds most) {
+  std::unique_lock lock(mutex_);
+  arrived_.wait_for(lock, most, [this, before = events_] { return events_ != before; });
+}
+
+BlockReader::Stats BlockReader::stats() const {
+  const std::lock_guard lock(mutex_);
+  return counting_;
+}
+
+// ---- the reader's thread
+
+void BlockReader::run() {
+  std::unique_lock lock(mutex_);
+  while (!stops_) {
+    if (Job* const job = next_job()) {
+      read(*job, lock);
+    } else {
+      changed_.wait(lock);
+    }
+  }
+}
+
+BlockReader::Job* BlockReader::next_job() {
+  Job* next = nullptr;
+  for (Job& job : jobs_) {
+    if (job.state == Job::State::waits && (next == nullptr || job.turn < next->turn)) {
+      next = &job;
+    }
+  }
+  return next;
+}
+
+void BlockReader::read(Job& job, std::unique_lock<std::mutex>& lock) {
+  job.state = Job::State::reads;
+  for (size_t index = 0; index < job.paths.size(); ++index) {
+    BlockBuffer* buffer = buffers_.take();
+    while (buffer == nullptr && !job.released && !stops_) {
+      changed_.wait(lock);
+      buffer = buffers_.take();
+    }
+    bool found = false;
+    if (buffer != nullptr && !job.released && !stops_) {
+      lock.unlock();
+      const auto begin = std::chrono::steady_clock::now();
+      found = read_block(job, index, *buffer);
+      const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+      lock.lock();
+      counting_.seconds += took.count();
+    }
+    if (!found) {
+      if (buffer != nullptr) {
+        buffers_.give_back(buffer);
+      }
+      break;
+    }
+    counting_.bytes += static_cast<int64_t>(buffer->pages);
+    job.ready.push_back(buffer);
+    ++events_;
+    arrived_.notify_one();
+  }
+  job.state = Job::State::done;
+  if (job.released) {
+    free(job);
+  }
+  ++events_;
+  arrived_.notify_one();
+}
+
+bool BlockReader::read_block(const Job& job, size_t index, BlockBuffer& buffer) {
+  const std::span<const int32_t> tokens =
+      std::span(job.tokens).subspan(index * block_tokens_, block_tokens_);
+  for (size_t store = 0; store < stores_.size(); ++store) {
+    const std::optional<BlockId> id = stores_[store]->find(job.paths[index], job.accept);
+    if (!id.has_value()) {
+      continue;
+    }
+    const absl::StatusOr<size_t> pages = stores_[store]->read(*id, tokens, buffer.room);
+    if (!pages.ok()) {
+      continue;
+    }
+    buffer.id = *id;
+    buffer.tokens.assign(tokens.begin(), tokens.end());
+    buffer.pages = *pages;
+    if (store > 0) {
+      stores_[0]->put(buffer.block()).IgnoreError();
+    }
+    const std::lock_guard lock(mutex_);
+    ++counting_.blocks[store];
+    return true;
+  }
+  return false;
+}
+
+}  // namespace tessera

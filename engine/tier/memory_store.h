@@ -1,0 +1,57 @@
+#pragma once
+
+#include <cstdint>
+#include <list>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "engine/tier/block_store.h"
+
+namespace tessera {
+
+// Prefix blocks in host memory. Each has memory of its own, because blocks of different formats
+// have different bytes. Calls of put() and read() copy outside of the lock.
+class MemoryStore final : public BlockStore {
+ public:
+  explicit MemoryStore(int64_t limit) : limit_(limit) {}
+
+  absl::Status put(const StoredBlock& block) override;
+  std::optional<BlockId> find(const BlockKey& path, uint8_t accept) const override;
+  absl::StatusOr<size_t> read(const BlockId& id, std::span<const int32_t> tokens,
+                              std::span<std::byte> pages) override;
+  void erase(const BlockId& id) override;
+  void clear() override;
+  void sync() override {}
+  BlockStoreStats stats() const override;
+
+  // Bytes that a block takes besides its tokens and pages.
+  static constexpr int64_t kOverhead = 256;
+
+ private:
+  struct Contents {
+    std::vector<int32_t> tokens;
+    std::vector<std::byte> pages;
+
+    int64_t bytes() const {
+      return std::ssize(pages) + std::ssize(tokens) * int64_t{sizeof(int32_t)} + kOverhead;
+    }
+  };
+  struct Entry {
+    std::shared_ptr<const Contents> contents;
+    std::list<BlockId>::iterator place;
+  };
+  using Entries = std::map<BlockId, Entry>;
+
+  void erase(Entries::iterator entry);  // Requires: mutex_ is held.
+
+  const int64_t limit_;
+  mutable std::mutex mutex_;
+  Entries entries_;
+  std::list<BlockId> used_;  // the least recently used first
+  int64_t bytes_ = 0;
+  BlockStoreStats counting_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <cstdint>
+
+namespace tessera {
+
+struct BlockStoreStats {
+  int64_t limit = 0;  // bytes
+  int64_t bytes = 0;  // in use, with all that the store keeps beside the blocks
+  int64_t blocks = 0;
+  int64_t dropped_blocks = 0;  // the least recently used, to stay below the limit
+  int64_t damaged_blocks = 0;  // found with another checksum, or with other tokens
+  int64_t read_errors = 0;
+  int64_t write_errors = 0;
+};
+
+// Of all stores below the KV cache (engine/tier/block_tiers.h).
+struct KvTierStats {
+  BlockStoreStats host;
+  BlockStoreStats disk;
+  int64_t written_blocks = 0;
+  int64_t written_bytes = 0;
+  int64_t unwritten_blocks = 0;  // because the queue was full
+  int64_t host_read_blocks = 0;
+  int64_t disk_read_blocks = 0;
+  int64_t read_bytes = 0;
+  double read_seconds = 0;
+  int64_t restored_blocks = 0;  // that entered the prefix cache again
+  int64_t slow_reads = 0;       // paths that were computed because the disk took too long
+};
+
+}  // namespace tessera
