@@ -1,13 +1,13 @@
 #pragma once
 
 #include <array>
-#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <memory>
 #include <span>
 #include <string_view>
+#include <tuple>
 
 struct evp_md_ctx_st;
 
@@ -25,7 +25,8 @@ struct BlockKey {
     std::memcpy(&word, bytes.data(), sizeof(word));
     return word;
   }
-  friend auto operator<=>(const BlockKey&, const BlockKey&) = default;
+  friend bool operator==(const BlockKey&, const BlockKey&) = default;
+  friend bool operator<(const BlockKey& a, const BlockKey& b) { return a.bytes < b.bytes; }
 };
 
 // A block of a path as it was stored. The same tokens may be stored as computed, demoted, or
@@ -35,7 +36,10 @@ struct BlockId {
   uint8_t grade = 0;
   uint8_t level = 0;
 
-  friend auto operator<=>(const BlockId&, const BlockId&) = default;
+  friend bool operator==(const BlockId&, const BlockId&) = default;
+  friend bool operator<(const BlockId& a, const BlockId& b) {
+    return std::tie(a.path, a.grade, a.level) < std::tie(b.path, b.grade, b.level);
+  }
 };
 
 // Computes keys along a path. SHA-256: no client can make two prompts that have one key, so none

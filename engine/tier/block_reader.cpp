@@ -14,7 +14,7 @@ BlockReader::BlockReader(std::span<BlockStore* const> stores, const Shape& shape
   for (Job& job : jobs_) {
     job.paths.reserve(blocks);
     job.tokens.reserve(blocks * block_tokens_);
-    job.ready.reserve(buffers_.size());
+    job.ready_.reserve(buffers_.size());
   }
   thread_ = std::thread([this] { run(); });
 }
@@ -32,7 +32,7 @@ BlockReader::~BlockReader() {
 
 BlockReader::Job* BlockReader::free_job() {
   const std::lock_guard lock(mutex_);
-  const auto job = std::ranges::find(jobs_, Job::State::free, &Job::state);
+  const auto job = std::ranges::find(jobs_, Job::State::free, &Job::state_);
   if (job == jobs_.end()) {
     return nullptr;
   }
@@ -46,37 +46,37 @@ void BlockReader::start(Job& job) {
                 "a job has the tokens of its blocks");
   {
     const std::lock_guard lock(mutex_);
-    job.state = Job::State::waits;
-    job.released = false;
-    job.turn = ++turn_;
+    job.state_ = Job::State::waits;
+    job.released_ = false;
+    job.turn_ = ++turn_;
   }
   changed_.notify_one();
 }
 
 const BlockBuffer* BlockReader::front(const Job& job) const {
   const std::lock_guard lock(mutex_);
-  return job.ready.empty() ? nullptr : job.ready.front();
+  return job.ready_.empty() ? nullptr : job.ready_.front();
 }
 
 void BlockReader::pop(Job& job) {
   {
     const std::lock_guard lock(mutex_);
-    buffers_.give_back(job.ready.front());
-    job.ready.erase(job.ready.begin());
+    buffers_.give_back(job.ready_.front());
+    job.ready_.erase(job.ready_.begin());
   }
   changed_.notify_one();
 }
 
 bool BlockReader::ended(const Job& job) const {
   const std::lock_guard lock(mutex_);
-  return job.state == Job::State::done && job.ready.empty();
+  return job.state_ == Job::State::done && job.ready_.empty();
 }
 
 void BlockReader::release(Job& job) {
   {
     const std::lock_guard lock(mutex_);
-    if (job.state == Job::State::reads) {
-      job.released = true;
+    if (job.state_ == Job::State::reads) {
+      job.released_ = true;
     } else {
       free(job);
     }
@@ -85,11 +85,11 @@ void BlockReader::release(Job& job) {
 }
 
 void BlockReader::free(Job& job) {
-  for (BlockBuffer* const buffer : job.ready) {
+  for (BlockBuffer* const buffer : job.ready_) {
     buffers_.give_back(buffer);
   }
-  job.ready.clear();
-  job.state = Job::State::free;
+  job.ready_.clear();
+  job.state_ = Job::State::free;
 }
 
 void BlockReader::wait(std::chrono::milliseconds most) {
@@ -118,7 +118,7 @@ void BlockReader::run() {
 BlockReader::Job* BlockReader::next_job() {
   Job* next = nullptr;
   for (Job& job : jobs_) {
-    if (job.state == Job::State::waits && (next == nullptr || job.turn < next->turn)) {
+    if (job.state_ == Job::State::waits && (next == nullptr || job.turn_ < next->turn_)) {
       next = &job;
     }
   }
@@ -126,15 +126,15 @@ BlockReader::Job* BlockReader::next_job() {
 }
 
 void BlockReader::read(Job& job, std::unique_lock<std::mutex>& lock) {
-  job.state = Job::State::reads;
+  job.state_ = Job::State::reads;
   for (size_t index = 0; index < job.paths.size(); ++index) {
     BlockBuffer* buffer = buffers_.take();
-    while (buffer == nullptr && !job.released && !stops_) {
+    while (buffer == nullptr && !job.released_ && !stops_) {
       changed_.wait(lock);
       buffer = buffers_.take();
     }
     bool found = false;
-    if (buffer != nullptr && !job.released && !stops_) {
+    if (buffer != nullptr && !job.released_ && !stops_) {
       lock.unlock();
       const auto begin = std::chrono::steady_clock::now();
       found = read_block(job, index, *buffer);
@@ -149,12 +149,12 @@ void BlockReader::read(Job& job, std::unique_lock<std::mutex>& lock) {
       break;
     }
     counting_.bytes += static_cast<int64_t>(buffer->pages);
-    job.ready.push_back(buffer);
+    job.ready_.push_back(buffer);
     ++events_;
     arrived_.notify_one();
   }
-  job.state = Job::State::done;
-  if (job.released) {
+  job.state_ = Job::State::done;
+  if (job.released_) {
     free(job);
   }
   ++events_;

@@ -29,10 +29,10 @@ class BlockReader {
    private:
     friend class BlockReader;
     enum class State : uint8_t { free, waits, reads, done };
-    State state = State::free;
-    bool released = false;            // the reader frees it
-    std::vector<BlockBuffer*> ready;  // read and not yet taken, in order
-    uint64_t turn = 0;                // jobs are served in the order of start()
+    State state_ = State::free;
+    bool released_ = false;            // the reader frees it
+    std::vector<BlockBuffer*> ready_;  // read and not yet taken, in order
+    uint64_t turn_ = 0;                // jobs are served in the order of start()
   };
   struct Stats {
     std::array<int64_t, 2> blocks = {};  // read from each store

@@ -30,8 +30,8 @@ absl::StatusOr<std::unique_ptr<DiskStore>> DiskStore::open(const Options& option
   if (std::filesystem::create_directories(options.directory, error)) {
     std::filesystem::permissions(options.directory, std::filesystem::perms::owner_all, error);
   }
-  static const DiskCalls of_system;
-  const DiskCalls& calls = options.calls != nullptr ? *options.calls : of_system;
+  static const DiskCalls kOfSystem;
+  const DiskCalls& calls = options.calls != nullptr ? *options.calls : kOfSystem;
   TESSERA_ASSIGN_OR_RETURN(OwnedFile lock, OwnedFile::open(options.directory / "lock", calls));
   if (!lock.lock()) {
     return absl::FailedPreconditionError(

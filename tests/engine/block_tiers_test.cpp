@@ -104,9 +104,8 @@ class Traffic {
 };
 
 std::unique_ptr<BlockTiers> tiers_in(const std::filesystem::path& directory) {
-  const KvTierOptions options{.host_bytes = 300000,
-                              .disk = directory,
-                              .disk_bytes = DiskStore::kLeastLimit};
+  const KvTierOptions options{
+      .host_bytes = 300000, .disk = directory, .disk_bytes = DiskStore::kLeastLimit};
   auto tiers = BlockTiers::open(options, {kBytesOfBlock, kTokensOfBlock, kBlocksOfPath}, "model");
   EXPECT_TRUE(tiers.ok()) << tiers.status();
   return std::move(tiers).value();
