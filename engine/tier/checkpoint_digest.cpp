@@ -30,14 +30,14 @@ uint64_t digest_of(const MappedFile& file) {
 }  // namespace
 
 absl::StatusOr<std::string> checkpoint_digest(const std::filesystem::path& model) {
-  static const std::set<std::string> kinds = {".safetensors", ".gguf", ".json"};
+  static const std::set<std::string> kKinds = {".safetensors", ".gguf", ".json"};
   std::vector<std::filesystem::path> files;
   std::error_code error;
   if (!std::filesystem::is_directory(model, error)) {
     files.push_back(model);
   }
   for (const auto& file : std::filesystem::directory_iterator(model, error)) {
-    if (kinds.contains(file.path().extension().string())) {
+    if (kKinds.contains(file.path().extension().string())) {
       files.push_back(file.path());
     }
   }
