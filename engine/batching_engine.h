@@ -41,6 +41,13 @@ class BatchingEngine final : public Engine {
     return intake_.submit(std::move(request));
   }
   void cancel(RequestId id) override { intake_.queue().cancel(id); }
+  absl::StatusOr<int64_t> measure_adapter(const std::filesystem::path& path) const override {
+    return model_->measure_adapter(path);
+  }
+  absl::StatusOr<std::shared_ptr<const LoraAdapter>> load_adapter(
+      const std::filesystem::path& path) const override {
+    return model_->load_adapter(path);
+  }
   void flush_cache() override { intake_.queue().flush(); }
 
   void start() override;

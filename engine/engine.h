@@ -3,6 +3,7 @@
 #include <array>
 #include <chrono>
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -155,6 +156,7 @@ class Engine {
   // Errors, with no request queued and no sink called:
   //   InvalidArgument, with the numbers: empty or too long prompt, token ids out of range, a KV
   //     policy that is not served, more samples than max_queue.
+  //   Unimplemented: an adapter with several ranks, or with a section step.
   //   ResourceExhausted: the queue has no room for all samples, or the expected wait is longer than
   //     the queue timeout or the deadline. It has the time of a retry (retry_after.h).
   //   Unavailable: draining or stopped.
@@ -163,6 +165,13 @@ class Engine {
   // Any thread. Ends this one sample with `cancelled` within one step, unless it has already ended.
   // The pages that it does not share are then free. An unknown id is ignored.
   virtual void cancel(RequestId id) = 0;
+
+  // Any thread, also during a step, which it does not delay. An adapter for requests
+  // (EngineRequest::adapter), and its bytes before it is loaded.
+  // Errors: those of Transformer::measure_adapter and load_adapter.
+  virtual absl::StatusOr<int64_t> measure_adapter(const std::filesystem::path& path) const = 0;
+  virtual absl::StatusOr<std::shared_ptr<const LoraAdapter>> load_adapter(
+      const std::filesystem::path& path) const = 0;
 
   // Any thread. Empties the prefix cache within one step, pins included. Running sequences keep the
   // blocks that they use.

@@ -19,6 +19,8 @@
 
 namespace tessera {
 
+class LoraAdapter;
+
 using RequestId = uint64_t;
 
 // Log probability by the model's own logits, before bias, penalties and temperature.
@@ -119,6 +121,10 @@ struct RequestInput {
   // `cancelled` and ResourceExhausted. One that is not expected to be is refused (RequestQueue).
   std::optional<std::chrono::steady_clock::time_point> start_by;
   TenantOfRequest tenant;
+  // Changes the model's products for this request (Engine::load_adapter), which holds it to its
+  // end. Its prefixes are shared only between requests with an adapter of the same fingerprint.
+  // Null: the model as it is.
+  std::shared_ptr<const LoraAdapter> adapter;
   std::vector<std::shared_ptr<EventSink>> sinks;  // at least one, none of them null
 };
 

@@ -49,6 +49,9 @@ class Writer {
   }
   void put(const std::vector<std::shared_ptr<EventSink>>& sinks) { put(sinks.size()); }
   void put(const std::shared_ptr<const TokenGrammar>& grammar) { put(grammar != nullptr); }
+  void put(const std::shared_ptr<const LoraAdapter>& adapter) {
+    TESSERA_CHECK(adapter == nullptr, "several ranks serve no adapters");
+  }
 
  private:
   void put_raw(const void* data, size_t size) {
@@ -104,6 +107,7 @@ class Reader {
     }
   }
   void get(std::vector<std::shared_ptr<EventSink>>& sinks) { sinks.assign(size(), sink_); }
+  void get(std::shared_ptr<const LoraAdapter>& adapter) { adapter = nullptr; }
   void get(std::shared_ptr<const TokenGrammar>& grammar) {
     bool there = false;
     get(there);
@@ -137,10 +141,10 @@ template <class Visitor, class Options, class Input>
 void visit_members(const Visitor& visit, Options& options, Input& input) {
   visit_options([&](const Option&, auto& member) { visit(member); }, options);
   auto& [prompt, max_tokens, forced, observe_logits, pooling, kv, deadline, start_by, grammar,
-         tenant, sinks] = input;
+         tenant, adapter, sinks] = input;
   const auto visit_all = [&](auto&... members) { (visit(members), ...); };
   visit_all(prompt, max_tokens, forced, observe_logits, pooling, kv, deadline, start_by, grammar,
-            tenant, sinks);
+            tenant, adapter, sinks);
 }
 
 }  // namespace

@@ -96,6 +96,7 @@ absl::Status RequestIntake::check(const EngineRequest& request) const {
         check_sampling(request.sampling, vocab),
         check_option({"kv_floor", kKvFloor}, request.kv_floor.value_or(1.0f)),
         request.kv.has_value() ? kv_.check(request.kv->policy) : absl::OkStatus(),
+        check_adapter(request),
         check_deterministic(request.deterministic, request.kv.value_or(options_.kv).policy),
         request.cache_accept.has_value() ? kv_.check_accepted(*request.cache_accept)
                                          : absl::OkStatus()}) {
@@ -104,6 +105,19 @@ absl::Status RequestIntake::check(const EngineRequest& request) const {
     }
   }
   return absl::OkStatus();
+}
+
+// A background replay computes blocks without their requests, so without their adapters.
+absl::Status RequestIntake::check_adapter(const EngineRequest& request) const {
+  if (request.adapter == nullptr) return absl::OkStatus();
+  if (ranks_.count() > 1) {
+    return absl::UnimplementedError("several ranks serve no adapters (LoRA)");
+  }
+  return options_.kv_section_step.has_value()
+             ? absl::UnimplementedError(
+                   absl::StrCat("adapters (LoRA) cannot be combined with the ladder ",
+                                options_.kv_section_step->name))
+             : absl::OkStatus();
 }
 
 std::vector<std::unique_ptr<Sequence>> RequestIntake::make_samples(

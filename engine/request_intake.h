@@ -30,6 +30,7 @@ class RequestIntake {
 
  private:
   absl::Status check(const EngineRequest& request) const;
+  absl::Status check_adapter(const EngineRequest& request) const;
   std::vector<std::unique_ptr<Sequence>> make_samples(RequestId first_id,
                                                       const EngineRequest& request) const;
 

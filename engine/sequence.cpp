@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "kernels/check.h"
+#include "models/lora/adapter.h"
 
 namespace tessera {
 namespace {
@@ -27,12 +28,22 @@ uint64_t bits_of(const KvPolicy& policy) {
           static_cast<uint64_t>(format.key_bits << 8 | format.value_bits));
 }
 
+// Salts of clients are UTF-8, in which no text begins with this byte.
+constexpr char kAdapterSalt = '\xff';
+
+// Keys and values depend on the adapter, so its prefixes are its own.
+std::string salt_of(const EngineRequest& request) {
+  return request.adapter == nullptr
+             ? request.cache_salt
+             : kAdapterSalt + request.adapter->fingerprint() + request.cache_salt;
+}
+
 }  // namespace
 
 std::shared_ptr<const Sequence::Shared> Sequence::share(const EngineRequest& request,
                                                         const Model& model) {
-  auto shared =
-      std::make_shared<Shared>(Shared{request.stop_ids, request.forced, request.cache_salt});
+  auto shared = std::make_shared<Shared>(
+      Shared{request.stop_ids, request.forced, salt_of(request), request.adapter});
   std::vector<int32_t>& ids = shared->stop_ids;
   if (!request.ignore_eos) {
     ids.insert(ids.end(), model.eos_ids.begin(), model.eos_ids.end());

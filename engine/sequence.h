@@ -72,7 +72,8 @@ class Sequence {
   struct Shared {
     std::vector<int32_t> stop_ids;  // in ascending order, each once
     std::vector<int32_t> forced;    // all generated tokens under teacher forcing; empty: sampled
-    std::string cache_salt;
+    std::string cache_salt;         // of the request, behind the fingerprint of its adapter
+    std::shared_ptr<const LoraAdapter> adapter;
   };
   static std::shared_ptr<const Shared> share(const EngineRequest& request, const Model& model);
 
@@ -93,6 +94,7 @@ class Sequence {
   std::span<const int32_t> generated() const { return tokens().subspan(prompt_tokens_); }
   std::span<const int32_t> stop_ids() const { return shared_->stop_ids; }
   const SamplingParams& sampling() const { return sampling_; }
+  const LoraAdapter* adapter() const { return shared_->adapter.get(); }  // null: none
   // True if its tokens follow a grammar. The constraint is null without one, and on ranks other
   // than the leader.
   bool constrained() const { return constrained_; }

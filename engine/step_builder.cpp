@@ -24,6 +24,7 @@ StepBuilder::StepBuilder(KvCache& kv, const SchedulerLimits& limits) : kv_(kv) {
   positions_.reserve(tokens);
   spans_.reserve(sequences);
   scorings_.reserve(sequences);
+  adapters_.reserve(sequences);
   slots_.reserve(sequences);
   logits_rows_.reserve(tokens);
   hidden_rows_.reserve(tokens);
@@ -57,6 +58,7 @@ StepBuilder::Built StepBuilder::build(const StepPlan& plan, Sequences sequences,
   positions_.clear();
   spans_.clear();
   scorings_.clear();
+  adapters_.clear();
   slots_.clear();
   logits_rows_.clear();
   hidden_rows_.clear();
@@ -103,6 +105,20 @@ void StepBuilder::add(const StepPlan::Run& run, const Sequence& sequence) {
           .read_tiles = sequence.kv_policy().read_tiles(first)},
          sequence.tokens_with_drafted().subspan(static_cast<size_t>(repeated),
                                                 static_cast<size_t>(run.count)));
+  adapt(sequence);
+}
+
+// Notes the adapter of the last span's rows. Neighbours with one adapter are multiplied together.
+void StepBuilder::adapt(const Sequence& sequence) {
+  const LoraAdapter* const adapter = sequence.adapter();
+  if (adapter == nullptr) return;
+  const SequenceSpan& span = spans_.back();
+  if (!adapters_.empty() && adapters_.back().adapter == adapter &&
+      adapters_.back().first_row + adapters_.back().count == span.first_row) {
+    adapters_.back().count += span.count;
+  } else {
+    adapters_.push_back({adapter, span.first_row, span.count});
+  }
 }
 
 void StepBuilder::add(const ReplayRun& replay) {

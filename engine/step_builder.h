@@ -49,7 +49,11 @@ class StepBuilder {
   Built build(const StepPlan& plan, Sequences sequences, const std::optional<ReplayRun>& replay);
 
   // Results of build(), valid until the next call.
-  Batch batch() const { return {tokens_, positions_, spans_, scorings_}; }
+  Batch batch() const {
+    Batch batch{tokens_, positions_, spans_, scorings_};
+    batch.adapters = adapters_;
+    return batch;
+  }
   std::span<const KvSlot* const> slots() const { return slots_; }  // of the plan's sequences
   std::span<LogitsRow> logits_rows() { return logits_rows_; }
   std::span<const HiddenRow> hidden_rows() const { return hidden_rows_; }
@@ -58,6 +62,7 @@ class StepBuilder {
   void add(const StepPlan::Run& run, const Sequence& sequence);
   void add(const ReplayRun& replay);
   void append(const SequenceSpan& span, std::span<const int32_t> tokens);
+  void adapt(const Sequence& sequence);
   void request_rows(const StepPlan::Run& run, const Sequence& sequence);
 
   KvCache& kv_;
@@ -67,6 +72,7 @@ class StepBuilder {
   std::vector<int32_t> positions_;
   std::vector<SequenceSpan> spans_;
   std::vector<KvScoring> scorings_;  // of each sequence; empty if none has token scores
+  std::vector<AdapterRows> adapters_;
   std::vector<const KvSlot*> slots_;
   std::vector<LogitsRow> logits_rows_;
   std::vector<HiddenRow> hidden_rows_;

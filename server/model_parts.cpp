@@ -32,6 +32,7 @@
 #include "models/text/tokenizer.h"
 #include "models/transformer.h"
 #include "models/weights.h"
+#include "server/adapters/start_adapters.h"
 #include "server/configuration_file.h"
 #include "server/host_memory.h"
 #include "server/kv_check.h"
@@ -288,7 +289,7 @@ absl::StatusOr<std::unique_ptr<Engine>> load_engine(const Settings& settings,
   const ModelConfig own = shard_config(config, settings.tensor_parallel);
   TESSERA_ASSIGN_OR_RETURN(const int64_t weight_bytes,
                            weight_memory(settings, config, checkpoint, backend));
-  const StartModel planned{own, weight_bytes, backend, stream};
+  const StartModel planned{own, weight_bytes + settings.lora_memory, backend, stream};
   const MachineMemory memory = machine_memory(settings, free_device_memory(cuda), ranks);
   EngineOptions options = settings.engine;
   options.ranks = ranks;
@@ -353,6 +354,9 @@ absl::StatusOr<Service::Parts> load_model_parts(const Settings& settings, Thread
   TESSERA_RETURN_IF_ERROR(load_chat_template(settings, parts));
   TESSERA_ASSIGN_OR_RETURN(parts.sampling, sampling_of_model(settings));
   TESSERA_ASSIGN_OR_RETURN(parts.engine, load_engine(settings, parts.tokenizer.get(), pool, ranks));
+  std::vector<std::string> names = parts.aliases;
+  names.push_back(parts.model_name);
+  TESSERA_ASSIGN_OR_RETURN(parts.adapters, start_adapters(settings, *parts.engine, names));
   parts.metrics = std::make_unique<Metrics>(parts.model_name);
   parts.grammar_compiler = GrammarCompiler::create(
       grammar_vocabulary(*parts.tokenizer, *parts.engine),

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "server/adapters/adapter_store.h"
 #include "server/openai/error.h"
 #include "server/request_limits.h"
 #include "server/service.h"
@@ -15,6 +16,7 @@ absl::Status check_model(const Service& service, std::string_view asked) {
   const std::span<const std::string> aliases = service.aliases();
   if (asked.empty() || asked == service.model_name() ||
       std::find(aliases.begin(), aliases.end(), asked) != aliases.end() ||
+      (service.adapters() != nullptr && service.adapters()->has(asked)) ||
       (service.has_any_name() && asked.size() <= kMaxModelName)) {
     return absl::OkStatus();
   }

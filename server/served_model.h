@@ -9,8 +9,8 @@ namespace tessera {
 
 class Service;
 
-// Checks the model that a request names: by its name, by an alias, or with the alias "*" by any
-// name of at most kMaxModelName bytes.
+// Checks the model that a request names: by its name, by an alias, by that of an adapter, or with
+// the alias "*" by any name of at most kMaxModelName bytes.
 // Errors: NotFound, as OpenAI reports it. An empty name is the served model.
 absl::Status check_model(const Service& service, std::string_view asked);
 

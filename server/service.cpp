@@ -11,6 +11,7 @@
 #include "kernels/check.h"
 #include "models/status_macros.h"
 #include "server/access_log.h"
+#include "server/adapters/adapter_store.h"
 #include "server/answer_bytes.h"
 #include "server/caller_limits.h"
 #include "server/measured_sink.h"
@@ -19,6 +20,7 @@
 #include "server/openai/error.h"
 #include "server/prompt_segments.h"
 #include "server/token_lists.h"
+#include "server/truncate_prompt.h"
 #include "server/unique_id.h"
 
 namespace tessera {
@@ -100,6 +102,10 @@ Service::Service(Parts parts) : sampling_(parts.sampling), state_(std::make_uniq
   };
   show("compilations", [&grammars] { return grammars.compiling_bytes(); });
   show("grammar_masks", [&grammars] { return grammars.mask_bytes(); });
+  if (AdapterStore* const adapters = state_->parts.adapters.get()) {
+    watch_memory(
+        {"adapters", [adapters] { return adapters->bytes(); }, [adapters] { adapters->shrink(); }});
+  }
   show("swapped_sequences", [this] { return engine().stats().swapped_bytes; });
   if (const ByteBudget* budget = state_->parts.budget) {
     show("bodies_and_answers", [budget] { return static_cast<int64_t>(budget->used()); });
@@ -109,7 +115,8 @@ Service::Service(Parts parts) : sampling_(parts.sampling), state_(std::make_uniq
 // Destroys the engine first, because its thread reports to the metrics until it is joined.
 Service::~Service() {
   state_->memory.reset();
-  state_->grammars.reset();  // ends requests that wait for a grammar
+  state_->parts.adapters.reset();  // ends requests that wait for an adapter
+  state_->grammars.reset();        // or for a grammar
   state_->parts.engine.reset();
 }
 
@@ -174,7 +181,8 @@ absl::StatusOr<Accepted> Service::generate(GenerateRequest request,
   }
   TESSERA_ASSIGN_OR_RETURN(Encoded encoded,
                            encode(request.prompt, request.prompt_options, max_prompt_bytes()));
-  truncate(request, encoded.ids);
+  truncate_prompt(request, state_->parts.engine->options().context, tokenizer().bos_id(),
+                  encoded.ids);
   const auto tokens = static_cast<int64_t>(encoded.ids.size());
   caller->meter->charge(tokens);
   absl::StatusOr<Accepted> accepted =
@@ -206,6 +214,8 @@ absl::StatusOr<Accepted> Service::submit(GenerateRequest request, Encoded encode
                                std::min<int64_t>(submitted.max_tokens, context - prompt_tokens)));
   TESSERA_CHECK(!request.grammar || request.compiled_grammar != nullptr,
                 "a request with a grammar has it compiled");
+  TESSERA_CHECK(request.adapter_name.empty() || request.adapter != nullptr,
+                "a request with an adapter has it in memory");
   submitted.grammar = std::move(request.compiled_grammar);
   for (std::shared_ptr<EventSink>& sink : sinks) {
     auto measured = std::make_shared<MeasuredSink>(MeasuredSink::Args{
@@ -232,23 +242,6 @@ absl::StatusOr<Accepted> Service::submit(GenerateRequest request, Encoded encode
   return accepted;
 }
 
-// Drops the first tokens of a prompt that is too long. A BOS that begins it stays.
-void Service::truncate(const GenerateRequest& request, std::vector<int32_t>& prompt) const {
-  if (!request.truncate_prompt) {
-    return;
-  }
-  const int32_t context = state_->parts.engine->options().context;
-  const int32_t answer = std::clamp(request.max_tokens.value_or(1), 0, context / 2);
-  const auto kept = static_cast<std::size_t>(
-      *request.truncate_prompt == kTruncateToFit ? context - answer : *request.truncate_prompt);
-  if (prompt.size() > kept) {
-    const bool bos = kept > 0 && prompt.front() == tokenizer().bos_id();
-    const std::size_t dropped = prompt.size() - kept;
-    prompt.erase(prompt.begin() + (bos ? 1 : 0),
-                 prompt.begin() + static_cast<std::ptrdiff_t>(dropped) + (bos ? 1 : 0));
-  }
-}
-
 absl::StatusOr<EngineRequest> Service::engine_request(const GenerateRequest& request,
                                                       std::vector<int32_t> prompt) const {
   const Engine& engine = *state_->parts.engine;
@@ -271,6 +264,7 @@ absl::StatusOr<EngineRequest> Service::engine_request(const GenerateRequest& req
   made.max_tokens = request.max_tokens.value_or(room);
   made.prompt = std::move(prompt);
   made.deadline = request.deadline;
+  made.adapter = request.adapter;
   made.pooling = request.pooling;
   const auto timeout = request.queue_timeout.value_or(state_->parts.queue_timeout);
   if (timeout.count() > 0) {
@@ -492,6 +486,9 @@ const Metrics& Service::metrics() const {
 }
 ByteBudget* Service::budget() const {
   return state_->parts.budget;
+}
+AdapterStore* Service::adapters() const {
+  return state_->parts.adapters.get();
 }
 std::size_t Service::max_answer_bytes() const {
   return state_->parts.max_answer_bytes;

@@ -14,6 +14,7 @@
 #include "engine/engine.h"
 #include "models/text/chat_template.h"
 #include "models/text/tokenizer.h"
+#include "server/adapters/adapter_store.h"
 #include "server/byte_budget.h"
 #include "server/caller.h"
 #include "server/chat/chat_format.h"
@@ -71,6 +72,9 @@ struct GenerateRequest : RequestOptions {
   // The grammar that the text must match, and its compiled form, which Service::compile makes.
   std::optional<GrammarSpec> grammar;
   std::shared_ptr<const TokenGrammar> compiled_grammar;
+  // The adapter that the model's name asks for, and its matrices (server/adapters/).
+  std::string adapter_name;
+  std::shared_ptr<const LoraAdapter> adapter;
   std::optional<std::chrono::steady_clock::time_point> deadline;
   bool streamed = false;           // the client reads the answer while it is generated
   bool echo = false;               // the answer repeats the prompt
@@ -120,6 +124,7 @@ class Service {
     int64_t memory_limit = 0;                       // see MemoryGuard
     std::optional<Pooling> pooling = std::nullopt;  // of requests without one; none: no embeddings
     SamplingParams sampling{};                      // of requests that leave them out
+    std::unique_ptr<AdapterStore> adapters = nullptr;  // null: there are none
   };
 
   explicit Service(Parts parts);
@@ -141,7 +146,7 @@ class Service {
   // Generates one sequence for each of `sinks`, with consecutive seeds. Events go to the sinks on
   // the engine thread (see EventSink), after the metrics have recorded them.
   // The caller's limits apply: range of priorities, pins, rates, share and salt of its tenant.
-  // Requires: a request with a grammar has it compiled.
+  // Requires: a request with a grammar has it compiled; one with an adapter has it in memory.
   // Errors, with no sequence running: as Engine::submit. ResourceExhausted with the time of a retry
   // (retry_after.h) if a rate is used up, or if memory is short. InvalidArgument for a priority or
   // a pin beyond the caller's limits. InvalidArgument with OpenAI's code
@@ -209,7 +214,8 @@ class Service {
   const Engine& engine() const;
   const Metrics& metrics() const;
   std::size_t max_answer_bytes() const;
-  ByteBudget* budget() const;  // of answers; null: unbounded
+  ByteBudget* budget() const;      // of answers; null: unbounded
+  AdapterStore* adapters() const;  // null: the server has none
 
  private:
   struct State;
@@ -235,7 +241,6 @@ class Service {
                                               int64_t prompt_tokens, int64_t max_tokens) const;
 
   TextStream make_text(const GenerateRequest& request) const;
-  void truncate(const GenerateRequest& request, std::vector<int32_t>& prompt) const;
   absl::StatusOr<EngineRequest> engine_request(const GenerateRequest& request,
                                                std::vector<int32_t> prompt) const;
   absl::Status count_request(const Caller& caller);

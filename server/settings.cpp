@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "kernels/cuda_library.h"
 #include "models/status_macros.h"
+#include "server/adapters/adapter_list.h"
 #include "server/yaml_document.h"
 
 namespace tessera {
@@ -37,6 +38,33 @@ absl::Status apply_entry(const YAML::Node& key, const YAML::Node& value, std::st
                                  absl::StrCat(key.Scalar(), ": ", std::string(status.message())));
   }
   return at_line(file, key.Mark(), absl::StrCat("unknown key '", key.Scalar(), "'"));
+}
+
+absl::Status check_adapters(const Settings& settings) {
+  const absl::StatusOr<std::vector<NamedAdapter>> adapters = parse_adapters(settings.lora);
+  if (!adapters.ok()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("lora: ", std::string(adapters.status().message())));
+  }
+  if (adapters->empty() && settings.lora_memory == 0) {
+    return absl::OkStatus();
+  }
+  const char* const setting = adapters->empty() ? "lora-memory" : "lora";
+  if (settings.device == Device::cuda) {
+    return absl::UnimplementedError(
+        absl::StrCat(setting, ": the CUDA backend serves no adapters; use --device cpu"));
+  }
+  if (settings.tensor_parallel > 1) {
+    return absl::UnimplementedError(
+        absl::StrCat(setting, ": several ranks serve no adapters, and tensor-parallel is ",
+                     settings.tensor_parallel));
+  }
+  if (settings.engine.kv_section_step.has_value()) {
+    return absl::UnimplementedError(absl::StrCat(setting,
+                                                 ": adapters cannot be combined with kv-ladder ",
+                                                 settings.engine.kv_section_step->name));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -141,6 +169,7 @@ absl::Status validate(const Settings& settings) {
       return absl::InvalidArgumentError(absl::StrCat("kv-host-memory and kv-disk: ", why));
     }
   }
+  TESSERA_RETURN_IF_ERROR(check_adapters(settings));
   if (settings.isa && !cpu_supports(*settings.isa)) {
     return absl::InvalidArgumentError(
         absl::StrCat("isa: this CPU cannot run ", std::string(name(*settings.isa)),

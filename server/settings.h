@@ -60,6 +60,9 @@ struct Settings {
   std::size_t max_answer = 256U << 20U;    // of one request
   WorkPool::Options work;
 
+  std::string lora;         // "NAME=PATH,...": adapters that are read at start
+  int64_t lora_memory = 0;  // bytes of adapters; 0: those of the start
+
   Device device = Device::cpu;
   std::optional<CpuIsa> isa;            // none: best one of this CPU
   int32_t threads = 0;                  // 0: one for each core this process may use

@@ -51,6 +51,15 @@ std::vector<SettingsField> model_fields() {
                  "further names by which requests may ask for the model, * for any name; answers "
                  "have the name of their request",
                  TESSERA_AT(model_aliases)),
+      text_field("lora", "NAME=PATH,...",
+                 "adapters (LoRA) that are read at start, each a directory of PEFT or a GGUF file; "
+                 "requests ask for one by its name as their model",
+                 TESSERA_AT(lora)),
+      bytes_field("lora-memory", 0,
+                  "most bytes of adapters, also of those in use; the longest unused leave memory "
+                  "first, and admin keys may load others by /v1/load_lora_adapter; 0: as much as "
+                  "those of --lora take, and no others",
+                  TESSERA_AT(lora_memory)),
       text_field("chat-template", "NAME|FILE",
                  absl::StrCat("chat template: ", builtin_chat_template_names(),
                               ", or a Jinja file; default: the model's own"),

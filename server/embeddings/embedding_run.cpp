@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "models/status_macros.h"
+#include "server/adapters/prepare_request.h"
 #include "server/finish_status.h"
 #include "server/openai/error.h"
 #include "server/request_limits.h"
@@ -91,6 +92,7 @@ absl::StatusOr<std::unique_ptr<EmbeddingRun>> EmbeddingRun::begin(Service& servi
                          fmt::format("the request has {} inputs, 1 to {} are allowed",
                                      request.inputs.size(), kMaxEmbeddingInputs));
   }
+  TESSERA_RETURN_IF_ERROR(take_adapter(service, request.each));
   std::vector<Prompt> prompts = std::move(request.inputs);
   std::unique_ptr<EmbeddingRun> run(
       new EmbeddingRun(service, std::move(request), std::move(notify)));

@@ -25,7 +25,7 @@ class EmbeddingRun {
   // Errors: Unimplemented if the server has no pooling. InvalidArgument names the field: more
   // inputs than kMaxEmbeddingInputs, an empty or too long one, dimensions that the model does not
   // have, an answer that is too large. Unavailable if other answers leave it no room. Those of
-  // Service::generate.
+  // take_adapter and Service::generate.
   static absl::StatusOr<std::unique_ptr<EmbeddingRun>> begin(Service& service,
                                                              EmbeddingRequest request,
                                                              std::function<void()> notify);

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "models/status_macros.h"
+#include "server/adapters/prepare_request.h"
 #include "server/grpc/call_context.h"
 #include "server/grpc/embed_fields.h"
 #include "server/grpc/wire.h"
@@ -56,7 +57,7 @@ void EmbedCall::start() {
 
 absl::Status EmbedCall::read_request() {
   TESSERA_ASSIGN_OR_RETURN(EmbeddingRequest request, parse_embed_request(request_));
-  TESSERA_RETURN_IF_ERROR(check_model(shared_.service, request.model));
+  TESSERA_RETURN_IF_ERROR(choose_model(shared_.service, request.model, request.each));
   const int64_t values = request.dimensions.value_or(shared_.service.engine().config().hidden);
   const int64_t bytes =
       static_cast<int64_t>(request.inputs.size()) * (values * int64_t{sizeof(float)} + 16);

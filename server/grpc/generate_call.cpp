@@ -11,10 +11,10 @@
 #include "absl/strings/str_cat.h"
 #include "models/status_macros.h"
 #include "models/text/detokenizer.h"
+#include "server/adapters/prepare_request.h"
 #include "server/grpc/call_context.h"
 #include "server/grpc/kv_options.h"
 #include "server/model_sampling.h"
-#include "server/served_model.h"
 
 namespace tessera {
 namespace {
@@ -134,7 +134,7 @@ GenerateCall::~GenerateCall() = default;
 
 absl::Status GenerateCall::read_request() {
   TESSERA_ASSIGN_OR_RETURN(GenerateCallRequest parsed, parse_generate_request(request_));
-  TESSERA_RETURN_IF_ERROR(check_model(shared_.service, parsed.model));
+  TESSERA_RETURN_IF_ERROR(choose_model(shared_.service, parsed.model, parsed.generate));
   TESSERA_ASSIGN_OR_RETURN(
       name_, shared_.calls.add(caller_->tenant_id, request_.request_id(), weak_from_this()));
   fill_sampling(shared_.service.sampling(), parsed.generate);
@@ -148,8 +148,8 @@ absl::Status GenerateCall::read_request() {
     TESSERA_ASSIGN_OR_RETURN(notation_,
                              shared_.service.prepare_chat(*parsed.tools, parsed.generate));
   }
-  if (parsed.generate.grammar) {
-    compile(std::move(parsed));
+  if (must_wait(shared_.service, parsed.generate)) {
+    prepare_first(std::move(parsed));
     return absl::OkStatus();
   }
   TESSERA_RETURN_IF_ERROR(submit(std::move(parsed)));
@@ -157,17 +157,17 @@ absl::Status GenerateCall::read_request() {
   return absl::OkStatus();
 }
 
-// Submits the request when its grammar is compiled, as a job of the work pool: its text is
-// converted in its tenant's turn, and not on a thread that compiles. Until then the writing side is
-// the caller's.
-void GenerateCall::compile(GenerateCallRequest parsed) {
+// Submits the request when its adapter is there and its grammar compiled, as a job of the work
+// pool: its text is converted in its tenant's turn, and not on a thread that reads or compiles.
+// Until then the writing side is the caller's.
+void GenerateCall::prepare_first(GenerateCallRequest parsed) {
   const auto waiting = std::make_shared<GenerateCallRequest>(std::move(parsed));
   const auto begin = [call = shared_from_this(), waiting] {
     const absl::Status status = call->submit(std::move(*waiting));
     status.ok() ? call->write_pending() : call->finish_early(status);
   };
-  shared_.service.compile(waiting->generate, [call = shared_from_this(), waiting, begin](
-                                                 absl::StatusOr<GrammarStore::Grammar> grammar) {
+  const auto prepared = [call = shared_from_this(), waiting,
+                         begin](absl::StatusOr<GrammarStore::Grammar> grammar) {
     if (!grammar.ok()) {
       return call->finish_early(grammar.status());
     }
@@ -176,7 +176,8 @@ void GenerateCall::compile(GenerateCallRequest parsed) {
                                         begin)) {
       call->finish_early(absl::UnavailableError(kReadersBusy));
     }
-  });
+  };
+  prepare(shared_.service, waiting->generate, prepared);
 }
 
 absl::Status GenerateCall::submit(GenerateCallRequest parsed) {

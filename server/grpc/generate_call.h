@@ -73,7 +73,7 @@ class GenerateCall final
   void start();
   absl::Status read_request();
   void finish_early(const absl::Status& status);
-  void compile(GenerateCallRequest parsed);
+  void prepare_first(GenerateCallRequest parsed);
   absl::Status submit(GenerateCallRequest parsed);
   void accept(const GenerateCallRequest& parsed, Accepted accepted, std::string echo);
   void cancel(std::unique_lock<std::mutex> lock);

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/check.h"
 #include "models/status_macros.h"
+#include "server/adapters/adapter_store.h"
 #include "server/grammar/make_spec.h"
 #include "server/grpc/chat_message.h"
 #include "server/grpc/kv_options.h"
@@ -212,6 +213,11 @@ v1::GetModelInfoResponse model_info(const Service& service) {
   v1::GetModelInfoResponse message;
   message.set_name(service.model_name());
   message.mutable_aliases()->Assign(service.aliases().begin(), service.aliases().end());
+  if (const AdapterStore* const adapters = service.adapters()) {
+    for (std::string& name : adapters->names()) {
+      message.add_adapters(std::move(name));
+    }
+  }
   message.set_architecture(config.architecture);
   message.set_context(service.engine().options().context);
   message.set_vocab_size(config.vocab);

@@ -8,6 +8,7 @@
 
 #include "models/status_macros.h"
 #include "models/text/detokenizer.h"
+#include "server/adapters/prepare_request.h"
 #include "server/http/choice.h"
 #include "server/http/replies.h"
 #include "server/openai/error.h"
@@ -72,20 +73,20 @@ class CompletionAnswer final : public HttpAnswer {
 
   void ping() override { ping_ = stream_; }
 
-  // Submits the request, or waits for its grammar first: start() then submits it.
+  // Submits the request, or waits for its adapter and its grammar first: start() then submits it.
   absl::Status begin(CompletionRequest request, std::shared_ptr<HttpWaker> waker) {
     if (request.chat) {
       TESSERA_ASSIGN_OR_RETURN(notation_, service_.prepare_chat(request.tools, request.each));
     }
-    if (!request.each.grammar) {
+    if (!must_wait(service_, request.each)) {
       return submit(std::move(request), waker);
     }
     waiting_ = std::make_shared<Waiting>(std::move(request), waker);
     TESSERA_ASSIGN_OR_RETURN(waiting_->room, take_bytes(service_.budget(), waiting_->bytes));
-    service_.compile(waiting_->request.each,
-                     [waiting = waiting_](absl::StatusOr<GrammarStore::Grammar> grammar) {
-                       waiting->set(std::move(grammar));
-                     });
+    prepare(service_, waiting_->request.each,
+            [waiting = waiting_](absl::StatusOr<GrammarStore::Grammar> grammar) {
+              waiting->set(std::move(grammar));
+            });
     return resume();
   }
 
@@ -195,7 +196,7 @@ class CompletionAnswer final : public HttpAnswer {
     return all ? std::optional(whole()) : std::nullopt;
   }
 
-  // A request whose grammar is being compiled.
+  // A request whose adapter is being read, or its grammar compiled.
   struct Waiting {
     Waiting(CompletionRequest some_request, std::shared_ptr<HttpWaker> some_waker)
         : request(std::move(some_request)), waker(std::move(some_waker)) {

@@ -11,6 +11,7 @@
 
 #include "kernels/check.h"
 #include "server/anthropic/messages_request.h"
+#include "server/http/endpoints/adapters.h"
 #include "server/http/endpoints/log_level.h"
 #include "server/http/replies.h"
 #include "server/http/route_table.h"
@@ -74,6 +75,10 @@ constexpr RouteBody kBodies[] = {
     {"/v1/rerank", status_of_parse<parse_rerank_request>, kRerankSample},
     {"/v2/rerank", status_of_parse<parse_rerank_request>, kRerankSample},
     {"/v1/log-level", status_of_parse<parse_log_level_request>, R"({"level":"info"})"},
+    {"/v1/load_lora_adapter", status_of_parse<parse_load_adapter_request>,
+     R"({"lora_name":"a","lora_path":"b"})"},
+    {"/v1/unload_lora_adapter", status_of_parse<parse_unload_adapter_request>,
+     R"({"lora_name":"a"})"},
     {"/tokenize", status_of_parse<parse_tokenize_request>, R"({"prompt":"a"})"},
     {"/tokenize", status_of_parse<parse_tokenize_request>, R"({"content":"a"})"},
     {"/tokenize", status_of_parse<parse_tokenize_request>,

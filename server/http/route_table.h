@@ -40,6 +40,8 @@ HttpResult answer_delete_response(const EndpointContext& context);
 HttpResult answer_cache(const EndpointContext& context);
 HttpResult answer_cache_flush(const EndpointContext& context);
 HttpResult answer_log_level(const EndpointContext& context);
+HttpResult answer_load_adapter(const EndpointContext& context);
+HttpResult answer_unload_adapter(const EndpointContext& context);
 HttpResult answer_tokenize(const EndpointContext& context);
 HttpResult answer_detokenize(const EndpointContext& context);
 
@@ -104,6 +106,8 @@ inline constexpr Route kRoutes[] = {
     {"GET", "/v1/cache", answer_cache},
     {"POST", "/v1/cache/flush", answer_cache_flush, Access::admin},
     {"POST", "/v1/log-level", answer_log_level, Access::admin},
+    {"POST", "/v1/load_lora_adapter", answer_load_adapter, Access::admin},
+    {"POST", "/v1/unload_lora_adapter", answer_unload_adapter, Access::admin},
     {"POST", "/infill", answer_infill, Access::key, Work::grows},
     {"POST", "/apply-template", answer_apply_template, Access::key, Work::grows},
     {"POST", "/tokenize", answer_tokenize, Access::key, Work::grows},

@@ -178,7 +178,7 @@ Json model_json(const ModelCard& model) {
           {"created", model.created},
           {"owned_by", "tessera"},
           {"root", model.root},
-          {"parent", nullptr},
+          {"parent", model.parent.empty() ? Json() : Json(model.parent)},
           {"max_model_len", model.context}};
 }
 

@@ -88,7 +88,8 @@ struct ModelCard {
   std::string name;
   int64_t created = 0;
   int32_t context = 0;
-  std::string root;  // the name of the model that `name` is an alias of, or `name`
+  std::string root;      // the name of the model that `name` is an alias of, or `name`
+  std::string parent{};  // the name of the model that an adapter changes; empty: it is none
 };
 std::string print_model(const ModelCard& model);
 std::string print_models(std::span<const ModelCard> models);

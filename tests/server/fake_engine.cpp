@@ -3,6 +3,8 @@
 #include <numeric>
 #include <utility>
 
+#include "kernels/cpu/backend.h"
+#include "server/adapters/adapter_store.h"
 #include "server/metrics.h"
 #include "tests/server/fake_grammars.h"
 
@@ -22,6 +24,23 @@ void FakeEngine::answer_with(Answer answer, std::chrono::microseconds step_time)
   answer_ = std::move(answer);
   step_time_ = step_time;
   thread_ = std::thread([this] { run(); });
+}
+
+void FakeEngine::adapt(const ModelConfig& config) {
+  adapted_ = config;
+  adapted_weights_.layers.resize(static_cast<std::size_t>(config.layers));
+}
+
+absl::StatusOr<int64_t> FakeEngine::measure_adapter(const std::filesystem::path& path) const {
+  const Backend& backend = cpu_backend(CpuIsa::scalar);
+  return LoraAdapter::measure(path, {adapted_.value(), {}, adapted_weights_, backend});
+}
+
+absl::StatusOr<std::shared_ptr<const LoraAdapter>> FakeEngine::load_adapter(
+    const std::filesystem::path& path) const {
+  if (before_read_) before_read_();
+  const Backend& backend = cpu_backend(CpuIsa::scalar);
+  return LoraAdapter::load(path, {adapted_.value(), {}, adapted_weights_, backend});
 }
 
 std::shared_ptr<EventSink> FakeEngine::sink_of(RequestId id, bool take) {
@@ -118,6 +137,11 @@ EngineRequest FakeEngine::request(RequestId id) const {
   return seen_.at(id);
 }
 
+std::string FakeEngine::fingerprint(RequestId id) const {
+  const std::lock_guard lock(mutex_);
+  return fingerprints_.at(id);
+}
+
 bool FakeEngine::cancelled(RequestId id) const {
   const std::lock_guard lock(mutex_);
   return cancelled_.contains(id);
@@ -146,6 +170,8 @@ absl::StatusOr<RequestId> FakeEngine::submit(EngineRequest request) {
         seen_.size(),
         Running{.sink = sink, .request = request, .answer = answer_ ? answer_(request) : ""});
     seen_.push_back(request);
+    seen_.back().adapter.reset();
+    fingerprints_.push_back(request.adapter == nullptr ? "" : request.adapter->fingerprint());
     ++request.sampling.seed;
   }
   changed_.notify_all();
@@ -299,22 +325,26 @@ absl::StatusOr<std::vector<TextSegment>> FakeChatTemplate::render(
 }
 
 FakeService::FakeService(bool chats, std::vector<std::string> aliases,
-                         std::unique_ptr<Tokenizer> tokenizer, const SamplingParams& sampling) {
+                         std::unique_ptr<Tokenizer> tokenizer, const SamplingParams& sampling,
+                         int64_t adapter_memory) {
   auto made = std::make_unique<FakeEngine>();
   engine = made.get();
-  service = std::make_unique<Service>(
-      Service::Parts{.model_name = "fake",
-                     .aliases = std::move(aliases),
-                     .tokenizer = std::move(tokenizer),
-                     .chat_template = chats ? std::make_unique<FakeChatTemplate>() : nullptr,
-                     .chat_template_source = "{{ messages }}",
-                     .chat_format = chat_format_of("<tool_call> </think>", "auto"),
-                     .engine = std::move(made),
-                     .metrics = std::make_unique<Metrics>("fake"),
-                     .budget = &budget,
-                     .grammar_compiler = std::make_unique<FakeGrammarCompiler>(),
-                     .pooling = Pooling::last,
-                     .sampling = sampling});
+  const AdapterStore::Options adapters{.memory = adapter_memory, .grows = true};
+  service = std::make_unique<Service>(Service::Parts{
+      .model_name = "fake",
+      .aliases = std::move(aliases),
+      .tokenizer = std::move(tokenizer),
+      .chat_template = chats ? std::make_unique<FakeChatTemplate>() : nullptr,
+      .chat_template_source = "{{ messages }}",
+      .chat_format = chat_format_of("<tool_call> </think>", "auto"),
+      .engine = std::move(made),
+      .metrics = std::make_unique<Metrics>("fake"),
+      .budget = &budget,
+      .grammar_compiler = std::make_unique<FakeGrammarCompiler>(),
+      .pooling = Pooling::last,
+      .sampling = sampling,
+      .adapters =
+          adapter_memory > 0 ? std::make_unique<AdapterStore>(*engine, adapters) : nullptr});
 }
 
 }  // namespace tessera

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <map>
 #include <memory>
@@ -16,6 +17,8 @@
 #include <vector>
 
 #include "engine/engine.h"
+#include "models/lora/adapter.h"
+#include "models/weights.h"
 #include "server/request_work.h"
 #include "server/service.h"
 
@@ -49,7 +52,9 @@ class FakeEngine final : public Engine {
   bool wait_for_cancel(RequestId id);
 
   std::size_t requests() const;
-  EngineRequest request(RequestId id) const;
+  EngineRequest request(RequestId id) const;  // without its adapter
+  // Of its adapter; empty: none. A request that runs holds its adapter.
+  std::string fingerprint(RequestId id) const;
   bool cancelled(RequestId id) const;
   std::size_t cancels() const;
   void refuse_with(absl::Status status) { refuse_after(requests(), std::move(status)); }
@@ -58,6 +63,13 @@ class FakeEngine final : public Engine {
 
   absl::StatusOr<RequestId> submit(EngineRequest request) override;
   void cancel(RequestId id) override;
+  // Reads adapters of attention's q, k and v for the model `config`, which then is the engine's.
+  void adapt(const ModelConfig& config);
+  // Blocks each read of an adapter until the function returns.
+  void before_read(std::function<void()> wait) { before_read_ = std::move(wait); }
+  absl::StatusOr<int64_t> measure_adapter(const std::filesystem::path& path) const override;
+  absl::StatusOr<std::shared_ptr<const LoraAdapter>> load_adapter(
+      const std::filesystem::path& path) const override;
   void flush_cache() override { ++flushes_; }
   int flushes() const { return flushes_; }
   void start() override {}
@@ -90,7 +102,8 @@ class FakeEngine final : public Engine {
   std::condition_variable changed_;
   std::atomic<int> flushes_ = 0;
   std::map<RequestId, Running> running_;
-  std::vector<EngineRequest> seen_;  // without their sinks
+  std::vector<EngineRequest> seen_;  // without their sinks and adapters
+  std::vector<std::string> fingerprints_;
   std::set<RequestId> cancelled_;
   std::map<RequestId, int32_t> emitted_;  // numbers of tokens
   absl::Status refusal_;
@@ -100,6 +113,9 @@ class FakeEngine final : public Engine {
   std::atomic<bool> stopping_ = false;
   std::thread thread_;
   PrefixOutline outlined_;
+  std::optional<ModelConfig> adapted_;
+  WeightViews adapted_weights_;
+  std::function<void()> before_read_;
   EngineOptions options_{.context = 100'000};
   ModelConfig config_ = [] {
     ModelConfig config;
@@ -129,11 +145,11 @@ class FakeChatTemplate final : public ChatTemplate {
                                                   const Variables& variables) const override;
 };
 
-// A service named "fake" over the three fakes.
+// A service named "fake" over the three fakes. With adapter_memory it has a store of adapters.
 struct FakeService {
   explicit FakeService(bool chats = true, std::vector<std::string> aliases = {"alias"},
                        std::unique_ptr<Tokenizer> tokenizer = std::make_unique<FakeTokenizer>(),
-                       const SamplingParams& sampling = {});
+                       const SamplingParams& sampling = {}, int64_t adapter_memory = 0);
 
   ByteBudget budget{256U << 20U};
   WorkPool pool{{}};

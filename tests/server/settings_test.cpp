@@ -244,6 +244,15 @@ TEST(Settings, TlsNeedsCertificateAndKey) {
   EXPECT_TRUE(parse({"--model", "m", "--tls-cert", "c.pem", "--tls-key", "k.pem"}).ok());
 }
 
+TEST(Settings, AdaptersAreRefusedByNameWhereNothingServesThem) {
+  EXPECT_THAT(error_of({"--model", "m", "--lora", "sql"}), HasSubstr("lora: 'sql' is not NAME="));
+  EXPECT_THAT(error_of({"--model", "m", "--lora", "a=b,a=c"}), HasSubstr("lora: 'a' stands"));
+  EXPECT_THAT(error_of({"--model", "m", "--lora", "a=b", "--tensor-parallel", "2"}),
+              HasSubstr("lora: several ranks serve no adapters"));
+  EXPECT_THAT(error_of({"--model", "m", "--lora-memory", "1GiB", "--kv-ladder", "replay-25"}),
+              HasSubstr("lora-memory: adapters cannot be combined with kv-ladder replay-25"));
+}
+
 TEST(Settings, KeysAreNeverShown) {
   const auto command = parse({"--model", "m", "--api-key", "k1,k2-secret", "--api-key-file", "f"});
   ASSERT_TRUE(command.ok()) << command.status();

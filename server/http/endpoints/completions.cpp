@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "models/status_macros.h"
+#include "server/adapters/prepare_request.h"
 #include "server/http/completion_answer.h"
 #include "server/http/route_table.h"
 #include "server/openai/completion_printer.h"
@@ -22,7 +23,7 @@ absl::StatusOr<HttpResult> complete(const EndpointContext& context,
                                     absl::StatusOr<CompletionRequest> parsed) {
   TESSERA_RETURN_IF_ERROR(parsed.status());
   tell_warnings(context, parsed->warnings);
-  TESSERA_RETURN_IF_ERROR(check_model(context.service, parsed->model));
+  TESSERA_RETURN_IF_ERROR(choose_model(context.service, parsed->model, parsed->each));
   const int32_t each = std::max(parsed->n, parsed->best_of);
   const auto choices = static_cast<int64_t>(parsed->prompts.size()) * each;
   if (choices > context.max_choices) {
@@ -44,7 +45,7 @@ absl::StatusOr<HttpResult> complete(const EndpointContext& context,
 
 absl::StatusOr<HttpResult> fill_in(const EndpointContext& context) {
   TESSERA_ASSIGN_OR_RETURN(CompletionRequest request, parse_infill_request(context.request.body));
-  TESSERA_RETURN_IF_ERROR(check_model(context.service, request.model));
+  TESSERA_RETURN_IF_ERROR(choose_model(context.service, request.model, request.each));
   TESSERA_RETURN_IF_ERROR(take_head(context, request.each));
   auto printer = make_infill_printer(answered_name(context.service, request.model));
   TESSERA_ASSIGN_OR_RETURN(

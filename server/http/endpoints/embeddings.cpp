@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "models/status_macros.h"
+#include "server/adapters/prepare_request.h"
 #include "server/embeddings/embedding_run.h"
 #include "server/http/replies.h"
 #include "server/http/route_table.h"
@@ -38,7 +39,7 @@ class EmbeddingAnswer final : public HttpAnswer {
 absl::StatusOr<HttpResult> embed(const EndpointContext& context) {
   TESSERA_ASSIGN_OR_RETURN(EmbeddingRequest request,
                            parse_embeddings_request(context.request.body));
-  TESSERA_RETURN_IF_ERROR(check_model(context.service, request.model));
+  TESSERA_RETURN_IF_ERROR(choose_model(context.service, request.model, request.each));
   TESSERA_RETURN_IF_ERROR(take_head(context, request.each));
   std::string model = answered_name(context.service, request.model);
   TESSERA_ASSIGN_OR_RETURN(std::unique_ptr<EmbeddingRun> run,

@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "models/status_macros.h"
+#include "server/adapters/prepare_request.h"
 #include "server/anthropic/messages_printer.h"
 #include "server/anthropic/messages_request.h"
 #include "server/http/completion_answer.h"
@@ -22,7 +23,7 @@ HttpResult printed(const EndpointContext& context, absl::StatusOr<HttpResult> re
 absl::StatusOr<HttpResult> answer(const EndpointContext& context) {
   TESSERA_ASSIGN_OR_RETURN(CompletionRequest request, parse_messages_request(context.request.body));
   tell_warnings(context, request.warnings);
-  TESSERA_RETURN_IF_ERROR(check_model(context.service, request.model));
+  TESSERA_RETURN_IF_ERROR(choose_model(context.service, request.model, request.each));
   TESSERA_RETURN_IF_ERROR(take_head(context, request.each));
   auto printer = make_messages_printer(answered_name(context.service, request.model));
   TESSERA_ASSIGN_OR_RETURN(

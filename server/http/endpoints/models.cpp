@@ -1,4 +1,5 @@
 // /v1/models and /v1/models/NAME.
+#include "server/adapters/adapter_store.h"
 #include "server/http/replies.h"
 #include "server/http/route_table.h"
 #include "server/openai/response.h"
@@ -10,8 +11,14 @@ namespace tessera {
 namespace {
 
 ModelCard card(const EndpointContext& context, std::string_view name) {
-  return {std::string(name), context.started, context.service.engine().options().context,
-          context.service.model_name()};
+  const AdapterStore* const adapters = context.service.adapters();
+  const bool adapts = adapters != nullptr && adapters->has(name);
+  const std::string& base = context.service.model_name();
+  return {.name = std::string(name),
+          .created = context.started,
+          .context = context.service.engine().options().context,
+          .root = adapts ? std::string(name) : base,
+          .parent = adapts ? base : ""};
 }
 
 }  // namespace
@@ -20,6 +27,11 @@ HttpResult answer_models(const EndpointContext& context) {
   std::vector<ModelCard> cards = {card(context, context.service.model_name())};
   for (const std::string& alias : context.service.aliases()) {
     cards.push_back(card(context, alias));
+  }
+  if (const AdapterStore* adapters = context.service.adapters()) {
+    for (const std::string& name : adapters->names()) {
+      cards.push_back(card(context, name));
+    }
   }
   return json_reply(print_models(cards));
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "models/status_macros.h"
+#include "server/adapters/prepare_request.h"
 #include "server/caller.h"
 #include "server/http/completion_answer.h"
 #include "server/http/endpoints/stored_responses.h"
@@ -126,7 +127,8 @@ void tell_sampling(ResponsesRequest& request) {
 absl::StatusOr<HttpResult> respond(const EndpointContext& context) {
   TESSERA_ASSIGN_OR_RETURN(ResponsesRequest request, parse_responses_request(context.request.body));
   tell_warnings(context, request.completion.warnings);
-  TESSERA_RETURN_IF_ERROR(check_model(context.service, request.completion.model));
+  TESSERA_RETURN_IF_ERROR(
+      choose_model(context.service, request.completion.model, request.completion.each));
   TESSERA_RETURN_IF_ERROR(take_head(context, request.completion.each));
   tell_sampling(request);
   TESSERA_ASSIGN_OR_RETURN(std::shared_ptr<const StoredResponse> previous,

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "models/status_macros.h"
+#include "server/adapters/prepare_request.h"
 #include "server/embeddings/embedding_run.h"
 #include "server/http/replies.h"
 #include "server/http/route_table.h"
@@ -43,7 +44,7 @@ class ScoreAnswer final : public HttpAnswer {
 absl::StatusOr<HttpResult> score(const EndpointContext& context,
                                  absl::StatusOr<ScoreRequest> parsed) {
   TESSERA_ASSIGN_OR_RETURN(ScoreRequest request, std::move(parsed));
-  TESSERA_RETURN_IF_ERROR(check_model(context.service, request.embed.model));
+  TESSERA_RETURN_IF_ERROR(choose_model(context.service, request.embed.model, request.embed.each));
   TESSERA_RETURN_IF_ERROR(take_head(context, request.embed.each));
   std::string model = answered_name(context.service, request.embed.model);
   TESSERA_ASSIGN_OR_RETURN(std::unique_ptr<EmbeddingRun> run,
