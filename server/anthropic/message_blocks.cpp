@@ -36,10 +36,10 @@ void add_line(std::string& text, const std::string& line) {
   text += line;
 }
 
-class BlockReader {
+class MessageBlockReader {
  public:
-  BlockReader(BodyFields& fields, std::string_view body, MessageTools& tools,
-              std::vector<ChatMessage>& out)
+  MessageBlockReader(BodyFields& fields, std::string_view body, MessageTools& tools,
+                     std::vector<ChatMessage>& out)
       : fields_(fields), body_(body), tools_(tools), out_(out) {}
 
   // Appends the messages of the body's message with this index.
@@ -219,7 +219,7 @@ void read_message_blocks(BodyFields& fields, std::string_view body, MessageTools
   if (messages == nullptr || !messages->is_array() || messages->empty()) {
     return fields.refuse("messages", "must be a list of at least one message");
   }
-  BlockReader reader(fields, body, tools, out.messages);
+  MessageBlockReader reader(fields, body, tools, out.messages);
   for (std::size_t i = 0; i < messages->size() && fields.status().ok(); ++i) {
     reader.read((*messages)[i], i);
   }
