@@ -90,8 +90,8 @@ class WindowedPages : public testing::Test {
         Sampler::create(config_.vocab, (*model)->max_logits_rows(), backend_, threads_.stream())
             .value();
     return std::make_unique<BatchingEngine>(
-        BatchingEngine::Parts{options, std::move(*model), std::move(*kv), std::move(sampler),
-                              backend_, threads_.stream()});
+        BatchingEngine::Parts{options, std::move(*model), std::move(*kv), nullptr,
+                              std::move(sampler), backend_, threads_.stream()});
   }
 
   // Returns: the answers of `samples` samples of each prompt, all of which run at once.
