@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <filesystem>
+#include <future>
 #include <memory>
 #include <optional>
 #include <set>
@@ -274,8 +275,8 @@ void log_engine(const Settings& settings, const ModelConfig& config, const Trans
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Engine>> load_engine(const Settings& settings,
-                                                    const Tokenizer* tokenizer, ThreadPool& pool,
-                                                    Communicator* ranks) {
+                                                    const AwaitTokenizer& tokenizer,
+                                                    ThreadPool& pool, Communicator* ranks) {
   TESSERA_ASSIGN_OR_RETURN(const ModelConfig config, read_model_config(settings.model));
   TESSERA_RETURN_IF_ERROR(check_divides(config, settings.tensor_parallel));
   const CudaLibrary cuda = settings.device == Device::cuda ? open_cuda_library() : CudaLibrary{};
@@ -310,7 +311,8 @@ absl::StatusOr<std::unique_ptr<Engine>> load_engine(const Settings& settings,
                            load_transformer(config, checkpoint, transformer, backend));
   const Transformer& model = *loaded;  // kept by the engine after create()
   if (tokenizer != nullptr && ranks == nullptr) {
-    choose_formats(settings, *tokenizer, {loaded, backend, stream}, options);
+    TESSERA_ASSIGN_OR_RETURN(const Tokenizer* read, tokenizer());
+    choose_formats(settings, *read, {loaded, backend, stream}, options);
     // Other formats and a ladder have other sizes. Those of the loaded model are the most.
     TESSERA_ASSIGN_OR_RETURN(sizes,
                              fit_start(wishes, sizes.context, memory, cost_of(options, planned)));
@@ -350,10 +352,20 @@ absl::StatusOr<Service::Parts> load_model_parts(const Settings& settings, Thread
   Service::Parts parts;
   parts.model_name = model_name(settings);
   parts.aliases = absl::StrSplit(settings.model_aliases, ',', absl::SkipEmpty());
-  TESSERA_ASSIGN_OR_RETURN(parts.tokenizer, Tokenizer::load(settings.model));
+  // It takes as long as a quarter of a small model's weights, on one core.
+  auto reading = std::async(std::launch::async, [&settings, &parts]() -> absl::Status {
+    TESSERA_ASSIGN_OR_RETURN(parts.tokenizer, Tokenizer::load(settings.model));
+    return absl::OkStatus();
+  });
+  const std::shared_future<absl::Status> tokenizer = reading.share();
   TESSERA_RETURN_IF_ERROR(load_chat_template(settings, parts));
   TESSERA_ASSIGN_OR_RETURN(parts.sampling, sampling_of_model(settings));
-  TESSERA_ASSIGN_OR_RETURN(parts.engine, load_engine(settings, parts.tokenizer.get(), pool, ranks));
+  const AwaitTokenizer await = [&]() -> absl::StatusOr<const Tokenizer*> {
+    TESSERA_RETURN_IF_ERROR(tokenizer.get());
+    return parts.tokenizer.get();
+  };
+  TESSERA_ASSIGN_OR_RETURN(parts.engine, load_engine(settings, await, pool, ranks));
+  TESSERA_RETURN_IF_ERROR(await().status());
   std::vector<std::string> names = parts.aliases;
   names.push_back(parts.model_name);
   TESSERA_ASSIGN_OR_RETURN(parts.adapters, start_adapters(settings, *parts.engine, names));

@@ -1,5 +1,8 @@
 #pragma once
 
+#include <functional>
+#include <memory>
+
 #include "absl/status/statusor.h"
 #include "kernels/cpu/threads/thread_pool.h"
 #include "server/service.h"
@@ -14,10 +17,13 @@ namespace tessera {
 absl::StatusOr<Service::Parts> load_model_parts(const Settings& settings, ThreadPool& pool,
                                                 Communicator* ranks);
 
+// Waits for the tokenizer, which is read beside the weights.
+using AwaitTokenizer = std::function<absl::StatusOr<const Tokenizer*>()>;
+
 // The same for the engine only, which is all that a rank other than the leader has. Collective over
 // `ranks`. tokenizer: of the text that formats are checked with; null: none is checked
 absl::StatusOr<std::unique_ptr<Engine>> load_engine(const Settings& settings,
-                                                    const Tokenizer* tokenizer, ThreadPool& pool,
-                                                    Communicator* ranks);
+                                                    const AwaitTokenizer& tokenizer,
+                                                    ThreadPool& pool, Communicator* ranks);
 
 }  // namespace tessera

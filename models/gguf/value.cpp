@@ -75,6 +75,7 @@ absl::StatusOr<json> list_as_json(ByteReader& reader, uint64_t& budget) {
   }
   budget -= count;
   json list = json::array();
+  list.get_ref<json::array_t&>().reserve(count);  // each element has at least a byte
   for (uint64_t i = 0; i < count; ++i) {
     TESSERA_ASSIGN_OR_RETURN(json item, as_json(reader, element, budget));
     list.push_back(std::move(item));
