@@ -143,7 +143,8 @@ TEST(LiveLora, LogitsAreThoseOfPeft) {
   if (named == nullptr) GTEST_SKIP() << "no TESSERA_LIVE_LORA";
   const std::filesystem::path directory = named;
   ModelRunner runner(directory / "model", {.isa = best_cpu_isa(), .slots = 1, .context = 256});
-  for (const auto& [name, entry] : json::parse(read_file(directory / "golden.json")).items()) {
+  const json of_peft = json::parse(read_file(directory / "golden.json"));
+  for (const auto& [name, entry] : of_peft.items()) {
     SCOPED_TRACE(name);
     const Adapter adapter = runner.model().load_adapter(directory / name).value();
     const auto ids = entry.at("ids").get<std::vector<int32_t>>();
