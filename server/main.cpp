@@ -4,6 +4,7 @@
 #include <exception>
 #include <memory>
 #include <string>
+#include <system_error>
 #include <thread>
 
 #include "server/command_line.h"
@@ -79,6 +80,13 @@ int main(int argc, char** argv) {
     return status;
   } catch (const std::bad_alloc&) {
     return fail("not enough memory");
+  } catch (const std::system_error& error) {
+    if (error.code() == std::errc::resource_unavailable_try_again) {
+      return fail(
+          "no thread can be started: too little address space (ulimit -v) or too many processes "
+          "(ulimit -u)");
+    }
+    return fail(error.what());
   } catch (const std::exception& error) {
     return fail(error.what());
   }
