@@ -120,8 +120,9 @@ class Queue(unittest.TestCase):
 
     def test_a_request_beyond_its_queue_timeout_is_refused_with_an_estimate(self):
         """Retry-After grows with the queue, and a request may set its own queue timeout."""
-        with serve("--max-sequences", "1", "--queue-timeout", f"{20 * SLOWER}s") as server:
-            body = {"prompt": PROMPT, "max_tokens": tokens_in(server, 1, most=1500), "ignore_eos": True}
+        with serve("--max-sequences", "1", "--queue-timeout", f"{60 * SLOWER}s") as server:
+            # Two seconds each, so that the wait is over one also where the machine was busy until now.
+            body = {"prompt": PROMPT, "max_tokens": tokens_in(server, 2, most=1500), "ignore_eos": True}
             with asking_without_end(server, 12, body) as answered:
                 eventually(lambda: answered.count(200) > 2, "the server knows its rate", PATIENCE * SLOWER)
                 eventually(lambda: self.waiting(server) > 8, "a queue")
