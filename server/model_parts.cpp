@@ -353,11 +353,11 @@ absl::StatusOr<Service::Parts> load_model_parts(const Settings& settings, Thread
   parts.model_name = model_name(settings);
   parts.aliases = absl::StrSplit(settings.model_aliases, ',', absl::SkipEmpty());
   // It takes as long as a quarter of a small model's weights, on one core.
-  auto reading = std::async(std::launch::async, [&settings, &parts]() -> absl::Status {
-    TESSERA_ASSIGN_OR_RETURN(parts.tokenizer, Tokenizer::load(settings.model));
-    return absl::OkStatus();
-  });
-  const std::shared_future<absl::Status> tokenizer = reading.share();
+  const std::shared_future<absl::Status> tokenizer =
+      std::async(std::launch::async, [&settings, &parts]() -> absl::Status {
+        TESSERA_ASSIGN_OR_RETURN(parts.tokenizer, Tokenizer::load(settings.model));
+        return absl::OkStatus();
+      });
   TESSERA_RETURN_IF_ERROR(load_chat_template(settings, parts));
   TESSERA_ASSIGN_OR_RETURN(parts.sampling, sampling_of_model(settings));
   const AwaitTokenizer await = [&]() -> absl::StatusOr<const Tokenizer*> {

@@ -61,8 +61,9 @@ bool WorkPool::submit(std::string_view key_name, std::size_t bytes, std::functio
 
 // Returns: the client whose turn it is, or end().
 WorkPool::Clients::iterator WorkPool::next(bool short_only) {
+  const Clock::time_point now = Clock::now();
   for (auto& [name, client] : clients_) {
-    leak(client);
+    leak(client, now);
   }
   auto chosen = clients_.end();
   for (auto it = clients_.begin(); it != clients_.end(); ++it) {
@@ -95,8 +96,7 @@ WorkPool::Job WorkPool::take(Clients::iterator client, bool short_only) {
   return job;
 }
 
-void WorkPool::leak(Client& client) const {
-  const Clock::time_point now = Clock::now();
+void WorkPool::leak(Client& client, Clock::time_point now) const {
   if (client.used.count() > 0) {
     client.used -= std::min(client.used, (now - client.used_at) * engine_.threads / kUnpacedPart);
   }
@@ -111,7 +111,7 @@ void WorkPool::add_used(const std::string& name, std::chrono::nanoseconds used) 
   if (is_new) {
     client.turn = now_;
   }
-  leak(client);
+  leak(client, Clock::now());
   client.used = std::min<std::chrono::nanoseconds>(client.used + used, 2 * kUnpacedTime);
 }
 

@@ -66,7 +66,7 @@ class WorkPool {
 
   bool is_long(const Job& job) const { return job.bytes > options_.long_bytes; }
   void run(bool short_only);
-  void leak(Client& client) const;
+  void leak(Client& client, Clock::time_point now) const;
   void add_used(const std::string& name, std::chrono::nanoseconds used);
   Clients::iterator next(bool short_only);
   Job take(Clients::iterator client, bool short_only);

@@ -60,7 +60,7 @@ def answer(server, asked, speculation):
 
 
 def differences(server, prompts):
-    """Returns the requests whose answers differ."""
+    """Returns what differs, and the number of requests."""
     asked = [(mode, number) for number in range(prompts) for mode in ("greedy", "sampled", "schema", "tools")]
 
     def differs(one):
