@@ -4,6 +4,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <chrono>
@@ -43,10 +44,15 @@ int64_t pauses_of_work() {
   return after.ru_nvcsw - before.ru_nvcsw;
 }
 
+// Of three tries, because a thread that waits for a core pauses less.
+int64_t most_pauses() {
+  return std::max({pauses_of_work(), pauses_of_work(), pauses_of_work()});
+}
+
 TEST(PacedWork, PausesWhileTheEngineIsInALoop) {
   const std::atomic<uint64_t> loops = 1;
   const PacedWork paced({&loops, kCores});
-  EXPECT_GE(pauses_of_work(), kManyPauses);
+  EXPECT_GE(most_pauses(), kManyPauses);
 }
 
 TEST(PacedWork, PausesWhileTheEngineRunsLoops) {
@@ -60,7 +66,7 @@ TEST(PacedWork, PausesWhileTheEngineRunsLoops) {
   });
   {
     const PacedWork paced({&loops, kCores});
-    EXPECT_GE(pauses_of_work(), kManyPauses);
+    EXPECT_GE(most_pauses(), kManyPauses);
   }
   ends = true;
   engine.join();
