@@ -86,7 +86,7 @@ std::vector<RankTrait> traits_of(const EngineOptions& options, const Transformer
   }
   std::string profiles;
   for (const HeadProfile& profile : profiles_of(options, config)) {
-    absl::StrAppend(&profiles, profile.place, " ", profile.weight, " ");
+    absl::StrAppend(&profiles, profile.place, " ");
   }
   return {
       {"the instruction set (isa)", hash_of(absl::StrCat(backend.name, " ", backend.isa))},

@@ -13,7 +13,7 @@ namespace tessera {
 namespace {
 
 std::string preset_names() {
-  return absl::StrJoin(kv_presets(), ", ",
+  return absl::StrJoin(kv_choices(), ", ",
                        [](std::string* out, const KvPreset& preset) { out->append(preset.name); });
 }
 
@@ -124,7 +124,7 @@ void declare_how(CLI::App& app, EvalOptions& options) {
   app.add_option("--html", options.html, "write a report with plots")->type_name("FILE");
   app.add_flag("--profile", options.profile,
                "measure the model's loss by each KV head that keeps the newest tokens only, and "
-               "write it beside the checkpoint, for presets such as duoattention");
+               "write it beside the checkpoint, for presets such as retrieval-50");
   app.add_option("--resume", options.resume,
                  "keep results in this file, and go on from those in it")
       ->type_name("FILE");

@@ -41,7 +41,8 @@ std::vector<std::string> expand(std::string_view list) {
 absl::StatusOr<std::vector<EvalPreset>> find_eval_presets(std::string_view list) {
   std::vector<EvalPreset> presets = {{std::string(kReferencePreset), kKvPresetF16.policy}};
   for (const std::string& name : expand(list)) {
-    const absl::StatusOr<KvPolicy> policy = parse_policy(policy_of(name));
+    const absl::StatusOr<KvPolicy> policy =
+        name == kKvPresetF32.name ? kKvPresetF32.policy : parse_policy(policy_of(name));
     if (!policy.ok()) {
       return absl::InvalidArgumentError(
           absl::StrCat("--kv: ", std::string(policy.status().message())));

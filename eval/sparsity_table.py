@@ -20,14 +20,13 @@ import tempfile
 from pathlib import Path
 
 SPARSITIES = (50, 70, 80, 90)
-KEPT = ("f16", "k8v8", "k4v4")
-DENSE = ("k8v8", "k8v4", "k4v4", "k4v2", "leankv", "leankv-aggressive")
+KEPT = ("f16", "k4v4")
+DENSE = ("k8v8", "k8v4", "k4v4", "k4v2", "leankv")
 NEWEST = ("s50:newest=0", "s50:newest=64", "s70:newest=0", "s70:newest=64")
-OTHERS = ("s50-k8v4", "s70-k8v4")
-DROPPING = "h2o:keep_share=0.5"
-DROPPED = ("s50v0", "s70v0", "s0v50", "s0v70", "s50", "s70", "s50-k8v8")
-SURVIVORS = ("leankv:low=s50-k4v4", "leankv:low=s70-k4v4", "leankv:high=s50-k8v8:low=s70-k4v4")
-PRUNED_LATER = ("s50v0", "s70v0", "s80v0", "s90v0", "s50", "s70", "s70-k8v8")
+DROPPING = "snapkv:keep_share=0.5"
+DROPPED = ("s50v0", "s70v0", "s0v50", "s0v70", "s50", "s70", "s50-k4v4")
+SURVIVORS = ("leankv:low=s50-k4v4", "leankv:low=s70-k4v4", "leankv:high=s50:low=s70-k4v4")
+PRUNED_LATER = ("s50v0", "s70v0", "s80v0", "s90v0", "s50", "s70", "s70-k4v4")
 OUTPUT_AWARE = ":key_score=output_aware"
 
 
@@ -40,7 +39,7 @@ def pruned(name: str, kept: str) -> str:
 
 
 def later(name: str) -> str:
-    return f"mustafar-50:low={name}"
+    return f"mustafar-70:low={name}"
 
 
 def dropping(name: str) -> str:
@@ -49,7 +48,7 @@ def dropping(name: str) -> str:
 
 def listed() -> list[str]:
     """Returns the presets of the tables with one preset per row."""
-    names = [*DENSE, *NEWEST, *OTHERS, DROPPING, *(dropping(name) for name in DROPPED), *SURVIVORS]
+    names = [*DENSE, *NEWEST, DROPPING, *(dropping(name) for name in DROPPED), *SURVIVORS]
     return [*names, dropping("s70") + OUTPUT_AWARE, SURVIVORS[0] + OUTPUT_AWARE]
 
 

@@ -48,8 +48,6 @@ struct Backend {
   // Bytes of PlanAttentionArgs::plan. Null, like plan_attention: `attention` plans for itself.
   int64_t (*attention_plan_bytes)(const StepLimits& limits, int32_t layers, int32_t kv_heads,
                                   int32_t query_heads) = nullptr;
-  // Null: kv_score needs none.
-  int64_t (*kv_score_scratch_bytes)(const StepLimits& limits, int32_t query_heads) = nullptr;
   int64_t (*kv_compress_scratch_bytes)(const KvPagesView& pages, Stream);
   int64_t (*kv_demote_scratch_bytes)(const KvPagesView& pages, Stream);
   int64_t (*sample_scratch_bytes)(const SampleLimits& limits, Stream);

@@ -147,8 +147,7 @@ MatrixView<float> read_pages(const DecoderStep& step, MatrixView<float> queries,
                           .layer = layer,
                           .query_heads = ops.config.heads,
                           .scale = scale,
-                          .dense = workspace.dense,
-                          .scratch = workspace.attention_scratch},
+                          .dense = workspace.dense},
                          ops.stream);
   }
   return attended;

@@ -123,10 +123,6 @@ bool DecodeSteps::start(const Batch& batch, const KvPagesView& pages, Stream str
       !batch.adapters.empty()) {
     return false;
   }
-  const auto has_own = [](const KvScoring& scoring) { return has_own_softmax(scoring.scorer); };
-  if (std::any_of(batch.scorings.begin(), batch.scorings.end(), has_own)) {
-    return false;  // takes kernels that are not recorded
-  }
   int32_t longest = 0;
   bool sparse = false;
   for (const SequenceSpan& sequence : batch.sequences) {

@@ -65,18 +65,15 @@ std::vector<HeadProfile> head_profiles(std::span<const float> losses) {
   std::stable_sort(order.begin(), order.end(),
                    [&](size_t a, size_t b) { return losses[a] > losses[b]; });
   const auto rows = static_cast<double>(losses.size());
-  const double mean = std::accumulate(losses.begin(), losses.end(), 0.0) / rows;
   std::vector<HeadProfile> profiles(losses.size());
   for (size_t place = 0; place < order.size(); ++place) {
-    const float loss = losses[order[place]];
-    profiles[order[place]] = {.place = static_cast<float>(static_cast<double>(place) / rows),
-                              .weight = mean > 0 ? static_cast<float>(loss / mean) : 1.0f};
+    profiles[order[place]] = {.place = static_cast<float>(static_cast<double>(place) / rows)};
   }
   return profiles;
 }
 
 std::string print_head_losses(const HeadLosses& losses) {
-  constexpr double kDigits = 1e7;  // a rank and a weight need no more
+  constexpr double kDigits = 1e7;  // a rank needs no more
   std::vector<double> rounded;
   for (const float loss : losses.losses) {
     rounded.push_back(std::round(double{loss} * kDigits) / kDigits);

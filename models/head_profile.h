@@ -30,7 +30,7 @@ std::filesystem::path head_profile_path(const std::filesystem::path& model);
 absl::StatusOr<std::vector<HeadProfile>> read_head_profiles(const std::filesystem::path& path,
                                                             int32_t layers, int32_t kv_heads);
 
-// Returns: the place and the weight of each row. Of equal losses the earlier row comes first.
+// Returns: the place of each row. Of equal losses the earlier row comes first.
 // Requires: losses that are not negative.
 std::vector<HeadProfile> head_profiles(std::span<const float> losses);
 

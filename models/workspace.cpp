@@ -94,10 +94,7 @@ Workspace::Views cut(const ModelConfig& config, const StepLimits& limits, int32_
   views.log_sums = cutter.matrix<float>(tokens, config.heads);
   views.score_weights = cut_weights(config, limits, cutter);
   views.attention_scratch = cutter.array<std::byte>(
-      std::max(backend.attention_scratch_bytes(limits, config.heads, config.head_dim),
-               backend.kv_score_scratch_bytes == nullptr
-                   ? 0
-                   : backend.kv_score_scratch_bytes(limits, config.heads)));
+      backend.attention_scratch_bytes(limits, config.heads, config.head_dim));
   if (backend.attention_plan_bytes != nullptr) {
     views.attention_plan = cutter.array<std::byte>(
         backend.attention_plan_bytes(limits, config.layers, config.kv_heads, config.heads));

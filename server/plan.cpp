@@ -269,7 +269,7 @@ absl::StatusOr<std::string> print_plan(const Settings& settings, int64_t memory)
   absl::StrAppend(&text, fmt::format("\n{:<20} {:>6} {:>14} {:>14} {:>14}\n", "--kv", "users",
                                      "of one user", "KV cache", "in all"));
   absl::StrAppend(&text, print_row(planned, settings.engine.kv, memory));
-  for (const KvPreset& preset : kv_presets()) {
+  for (const KvPreset& preset : kv_choices()) {
     if (preset.name != settings.engine.kv.name) {
       absl::StrAppend(&text, print_row(planned, preset, memory));
     }

@@ -250,26 +250,26 @@ std::string preset_names() {
                        [](std::string* out, const KvPreset& preset) { out->append(preset.name); });
 }
 
-// A preset, a format, or either with changed fields.
+// A format, a preset, or either with changed fields.
 SettingsField kv_field() {
-  return {"kv", "auto|NAME[:FIELD=VALUE...]",
-          absl::StrCat("how keys and values are kept: auto, which is k8v4 unless this checkpoint "
-                       "needs k8v8 or f16 (kv-check); ",
-                       preset_names(),
-                       ", a format such as s60-k8v4, or one of them with other numbers, such as "
-                       "leankv:alpha_high=2; k8v4 is 8 bits for keys and 4 for values"),
-          [](Settings& settings, std::string_view text) {
-            settings.kv_auto = text == "auto";
-            if (settings.kv_auto) {
-              settings.engine.kv = EngineOptions().kv;
-              return absl::OkStatus();
-            }
-            TESSERA_ASSIGN_OR_RETURN(settings.engine.kv, parse_preset(text));
-            return absl::OkStatus();
-          },
-          [](const Settings& settings) {
-            return settings.kv_auto ? std::string("auto") : settings.engine.kv.name;
-          }};
+  return {
+      "kv", "auto|NAME[:FIELD=VALUE...]",
+      absl::StrCat("how keys and values are kept: auto, which is k8v4 unless this checkpoint "
+                   "needs k8v8 or f16 (kv-check); a format: f16, or bits for keys and for "
+                   "values, such as k8v4 or the smaller k4v2r; or one of the policies ",
+                   preset_names(), "; or either with other numbers, such as leankv:alpha_high=2"),
+      [](Settings& settings, std::string_view text) {
+        settings.kv_auto = text == "auto";
+        if (settings.kv_auto) {
+          settings.engine.kv = EngineOptions().kv;
+          return absl::OkStatus();
+        }
+        TESSERA_ASSIGN_OR_RETURN(settings.engine.kv, parse_preset(text));
+        return absl::OkStatus();
+      },
+      [](const Settings& settings) {
+        return settings.kv_auto ? std::string("auto") : settings.engine.kv.name;
+      }};
 }
 
 // Comma-separated values of the form of --kv.
@@ -320,7 +320,7 @@ absl::Status set_ladder(Settings& settings, const std::vector<std::string>& name
 SettingsField ladder_field() {
   return {"kv-ladder", "auto|none|FORMAT,...|PRESET",
           "formats to which the prefix cache demotes unlocked blocks before it evicts them, the "
-          "coarsest last; or a preset that replays, such as replay-25, which the engine applies to "
+          "coarsest last; or a preset that replays, such as replay-50, which the engine applies to "
           "unlocked blocks in steps that have room; auto: k4v2r where keys and "
           "values are k8v4, the device serves it and kv-check finds that it holds, otherwise none",
           [](Settings& settings, std::string_view text) -> absl::Status {

@@ -87,9 +87,17 @@ std::vector<Way> ways(const AttentionCase& size, KvFormat format, bool selects_t
   return all;
 }
 
+KvPolicy scored_policy() {
+  KvPolicy policy = find_kv_preset("kv-compress")->policy;
+  policy.scorer = KvScorer::sum;
+  policy.score_window = 0;
+  policy.score_pool = 1;
+  return policy;
+}
+
 // Queries and results of a step, and its layer of pages. Copy i of the rows belongs to layer
-// first_layer() + i. A scored step has sequences with the policy h2o: every query counts for
-// scores, and kv_score follows attention.
+// first_layer() + i. In a scored step every query counts for the scores
+// of a policy, and kv_score follows attention.
 class AttentionStep {
  public:
   AttentionStep(const AttentionCase& size, KvFormat format, Way way, const Setup& setup,
@@ -126,7 +134,7 @@ class AttentionStep {
         spans_.back().read_tiles = size.context / kAttentionTile / part_;
       }
       if (way.scored) {
-        scorings_.push_back(scoring_of(find_kv_preset("h2o")->policy, size.context));
+        scorings_.push_back(scoring_of(scored_policy(), size.context));
       }
     }
     rows_.fill_random(0, rows() * width_);

@@ -91,10 +91,9 @@ std::span<const KvCompression> KvCompressor::plan_tightening(const KvSlot& handl
     slot.stored_share = stored_share(slot, arena_.shape(), ranks);
   }
   slot.tightenings += steps;
-  KvPolicy policy = tightened_policy(slot, slot.tightenings, arena_.shape());
-  policy.rule = KvRule::budget;  // a rule with a lag would wait
   planned_.clear();
-  planned_.push_back(compression_of(handle.index(), slot, policy));
+  planned_.push_back(compression_of(handle.index(), slot,
+                                    tightened_policy(slot, slot.tightenings, arena_.shape())));
   return planned_;
 }
 

@@ -4,12 +4,14 @@
 #include <cstdint>
 #include <optional>
 #include <type_traits>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "engine/kv/kv_successors.h"
 
 namespace tessera {
 namespace {
@@ -67,9 +69,7 @@ std::string print(Named value) {
 
 struct Field {
   std::string_view name;
-  // The rule that the field belongs to. The fields of `budget` belong to every rule that divides a
-  // budget.
-  std::optional<KvRule> rule;
+  std::optional<KvRule> rule;  // that the field belongs to
   bool (*set)(KvPolicy& policy, std::string_view text);
   std::string (*get)(const KvPolicy& policy);
 };
@@ -82,8 +82,7 @@ constexpr Field field(std::string_view name, std::optional<KvRule> rule = std::n
 }
 
 bool belongs_to(std::optional<KvRule> rule, KvRule policy_rule) {
-  return !rule.has_value() || *rule == policy_rule ||
-         (*rule == KvRule::budget && divides_budget(policy_rule));
+  return !rule.has_value() || *rule == policy_rule;
 }
 
 constexpr Field kFields[] = {
@@ -93,15 +92,10 @@ constexpr Field kFields[] = {
     field<&KvPolicy::scorer>("scorer"),
     field<&KvPolicy::score_window>("score_window"),
     field<&KvPolicy::score_pool>("score_pool"),
-    field<&KvPolicy::pooling>("pooling"),
-    field<&KvPolicy::representative_share>("representative_share"),
     field<&KvPolicy::score_generated>("score_generated"),
-    field<&KvPolicy::score_decay>("score_decay"),
     field<&KvPolicy::key_score>("key_score"),
     field<&KvPolicy::section>("section"),
     field<&KvPolicy::allocator>("allocator", KvRule::budget),
-    field<&KvPolicy::pyramid_steepness>("pyramid_steepness", KvRule::budget),
-    field<&KvPolicy::head_floor>("head_floor", KvRule::budget),
     field<&KvPolicy::retrieval_share>("retrieval_share", KvRule::budget),
     field<&KvPolicy::alpha_high>("alpha_high", KvRule::thresholds),
     field<&KvPolicy::alpha_low>("alpha_low", KvRule::thresholds),
@@ -109,7 +103,6 @@ constexpr Field kFields[] = {
     field<&KvPolicy::keep_tokens>("keep_tokens", KvRule::budget),
     field<&KvPolicy::keep_bytes>("keep_bytes", KvRule::budget),
     field<&KvPolicy::high_share>("high_share", KvRule::budget),
-    field<&KvPolicy::lag>("lag", KvRule::lagged),
     field<&KvPolicy::mass_high>("mass_high", KvRule::mass),
     field<&KvPolicy::mass_keep>("mass_keep", KvRule::mass),
     field<&KvPolicy::read_share>("read_share"),
@@ -119,11 +112,19 @@ constexpr Field kFields[] = {
     field<&KvPolicy::compress_generated>("compress_generated"),
 };
 
+absl::Status no_longer_served(std::string_view name, std::string_view successor) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("'", std::string(name), "' is no longer served: take ", std::string(successor)));
+}
+
 absl::StatusOr<const Field*> find(std::string_view name) {
   const auto* const found = std::find_if(std::begin(kFields), std::end(kFields),
                                          [&](const Field& f) { return f.name == name; });
   if (found != std::end(kFields)) {
     return found;
+  }
+  if (const std::optional<std::string_view> successor = kv_successor(name)) {
+    return no_longer_served(name, *successor);
   }
   return absl::InvalidArgumentError(absl::StrCat(
       "there is no field '", std::string(name), "' of a KV policy; beside its preset there are ",
@@ -140,19 +141,17 @@ void clear_budgets(KvPolicy& policy, std::string_view field) {
 }
 
 absl::StatusOr<KvPolicy> named_policy(const std::string& name) {
-  if (const KvPreset* preset = find_kv_preset(name); preset != nullptr) {
-    return preset->policy;
+  if (const std::optional<std::string_view> successor = kv_successor(name)) {
+    return no_longer_served(name, *successor);
   }
-  KvPolicy uniform;
-  if (read(name, uniform.high)) {
-    uniform.low = uniform.high;
-    return uniform;
+  if (std::optional<KvPreset> preset = find_kv_preset(name)) {
+    return std::move(preset->policy);
   }
   return absl::InvalidArgumentError(absl::StrCat(
       "there is no KV preset or format '", name, "'; there are ",
       absl::StrJoin(kv_presets(), ", ",
                     [](std::string* out, const KvPreset& preset) { out->append(preset.name); }),
-      ", and formats such as k4v8, s60-k8v4 and s0v62.5"));
+      ", and formats such as k8v4, k4v2r, s70 and s50-k4v4"));
 }
 
 }  // namespace
@@ -173,17 +172,22 @@ absl::StatusOr<KvPolicy> edit_policy(const KvPolicy& base,
     }
     const std::optional<KvRule> rule = (*field)->rule;
     const bool belongs = belongs_to(rule, policy.rule);
-    if (!belongs && !chosen_by.empty() && !belongs_to(policy.rule, *rule)) {
+    if (!belongs && !chosen_by.empty()) {
       return absl::InvalidArgumentError(
           absl::StrCat(name, " belongs to the rule ", std::string(name_of(*rule)), ", but ",
                        chosen_by, " to ", std::string(name_of(policy.rule)), ": choose one"));
     }
     if (rule.has_value()) {
-      policy.rule = belongs ? policy.rule : *rule;
+      policy.rule = *rule;
       chosen_by = name;
     }
     clear_budgets(policy, name);
     if (!(*field)->set(policy, value)) {
+      for (const std::string& retired : {absl::StrCat(name, "=", value), value}) {
+        if (const std::optional<std::string_view> successor = kv_successor(retired)) {
+          return no_longer_served(retired, *successor);
+        }
+      }
       return absl::InvalidArgumentError(absl::StrCat(name, " cannot be '", value, "'"));
     }
   }
@@ -247,15 +251,6 @@ KvPolicyFields policy_fields(const KvPolicy& policy) {
     }
     if (field.name == "read_share" || field.name == "read_tokens") {
       return policy.selects();
-    }
-    if (field.name == "score_decay") {
-      return policy.scorer == KvScorer::a2sf;
-    }
-    if (field.name == "pooling" && policy.pooling == KvPooling::highest) {
-      return false;
-    }
-    if (field.name == "representative_share" && !policy.has_representatives()) {
-      return false;
     }
     if (field.name == "retrieval_share" && policy.allocator != KvAllocator::retrieval) {
       return false;

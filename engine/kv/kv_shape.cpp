@@ -230,7 +230,7 @@ absl::Status check_section_step(const KvCacheOptions& options) {
   }
   if (!step.replays()) {
     return absl::InvalidArgumentError(
-        "KV ladder: a policy in it must have a scorer that replays, as replay-25 does, because "
+        "KV ladder: a policy in it must have a scorer that replays, as replay-50 does, because "
         "the tokens that it keeps of a block must not depend on a request");
   }
   if (window_of(options) > 0) {
@@ -364,14 +364,11 @@ absl::Status check_policy(const KvPolicy& policy, const KvModel& model) {
                      " needs a profile of the model's heads beside the checkpoint, which "
                      "tessera-eval --profile writes"));
   }
-  const bool spreads_over_heads = reads_of(policy.allocator) == AllocatorReads::scores ||
-                                  reads_of(policy.allocator) == AllocatorReads::pages;
-  if (model.ranks > 1 && divides_budget(policy.rule) && spreads_over_heads) {
+  if (model.ranks > 1 && policy.is_lossy() && policy.allocator == KvAllocator::pages) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "KV policy: the allocator ", std::string(name_of(policy.allocator)),
-        " compares the tokens of all KV heads, and these stand on ", model.ranks,
-        " ranks (tensor-parallel); uniform, pyramid, retrieval and losses give each head its "
-        "budget by itself"));
+        "KV policy: the allocator pages compares the tokens of all KV heads, and these stand on ",
+        model.ranks,
+        " ranks (tensor-parallel); uniform and retrieval give each head its budget by itself"));
   }
   const auto tile_bytes = [&](KvFormat format) {
     return KvPageLayout::make(format, model.head_dim, KvPageLayout::kKeyTile).tile_bytes();

@@ -44,29 +44,27 @@ void scale_budget(KvPolicy& policy, float share) {
   policy.keep_bytes = static_cast<int64_t>(double{share} * static_cast<double>(policy.keep_bytes));
 }
 
-// Upper bounds of the pages of a slot after a compression by the rule `budget`, by the input of its
-// allocator. `open` tokens of the budget are in the residual buffer.
+// Upper bounds of the pages of a slot after a compression by the rule `budget`. `open` tokens of
+// the budget are in the residual buffer.
 class PagesAfter {
  public:
   // fixed: closed tokens of each row that stay, all of them in the high tier.
   PagesAfter(const KvCompression& compression, int64_t fixed, const KvArenaShape& shape)
-      : policy_(compression.policy),
+      : compression_(compression),
+        policy_(compression.policy),
         shape_(shape),
         pages_(pages_of(compression.tiers, shape)),
-        tokens_(compression.tokens),
         open_(compression.tokens % kKvGroup),
         fixed_(fixed),
         mean_(row_budget(pages_, compression)) {}
 
   int64_t bound() const {
-    switch (reads_of(policy_.allocator)) {
-      case AllocatorReads::shape:
-        return by_shape();
-      case AllocatorReads::profile:
+    switch (policy_.allocator) {
+      case KvAllocator::uniform:
+        return pages_.rows * pages_of_row(mean_);
+      case KvAllocator::retrieval:
         return by_profile();
-      case AllocatorReads::scores:
-        return by_scores();
-      case AllocatorReads::pages:
+      case KvAllocator::pages:
         // Whole pages go, until the budget is met or no row has a page that it may lose.
         return pages_.rows * std::max(std::max<int64_t>(mean_ - open_, 0) / pages_.high_capacity,
                                       div_ceil(fixed_, int64_t{pages_.high_capacity}));
@@ -75,7 +73,7 @@ class PagesAfter {
   }
 
  private:
-  int64_t closed() const { return tokens_ - open_; }
+  int64_t closed() const { return compression_.tokens - open_; }
   bool two_tiers() const { return policy_.has_low_tier(); }
 
   // Closed tokens of the high tier of a row with this budget.
@@ -92,64 +90,27 @@ class PagesAfter {
            div_ceil(kept - high, int64_t{pages_.low_capacity}) + (two_tiers() ? 1 : 0);
   }
 
-  // Each row has the budget of its layer.
-  int64_t by_shape() const {
-    int64_t sum = 0;
-    for (int32_t layer = 0; layer < shape_.layers; ++layer) {
-      sum += shape_.kv_heads * pages_of_row(budget_of({.layer = layer}));
-    }
-    return sum;
-  }
-
-  // Each row has the budget of its layer and profile. Ranks plan alike, so the bound is that of the
-  // rank whose rows keep the most.
+  // Each row has the budget of its profile. Ranks plan alike, so the bound is that of the rank
+  // whose rows keep the most.
   int64_t by_profile() const {
     int64_t most = 0;
     for (int32_t rank = 0; rank < shape_.profiled_ranks(); ++rank) {
       int64_t sum = 0;
       for (int64_t row = 0; row < pages_.rows; ++row) {
-        sum += pages_of_row(budget_of({.layer = static_cast<int32_t>(row / shape_.kv_heads),
-                                       .profile = shape_.head_profile(rank, row)}));
+        sum += pages_of_row(budget_of_row(compression_, mean_, shape_.head_profile(rank, row)));
       }
       most = std::max(most, sum);
     }
     return most;
   }
 
-  int64_t budget_of(const AllocatorRow& row) const {
-    const AllocatorShape of{policy_, shape_.layers, shape_.kv_heads, tokens_,
-                            static_cast<int32_t>(mean_)};
-    return with_allocator(of.policy.allocator, [&](auto allocator) -> int64_t {
-      using Allocator = decltype(allocator);
-      if constexpr (Allocator::kReads == AllocatorReads::shape ||
-                    Allocator::kReads == AllocatorReads::profile) {
-        return budget_of_row<Allocator>(of, row);
-      } else {
-        return of.tokens;
-      }
-    });
-  }
-
-  // Rows share the budget by their scores, and no part is below head_floor of the mean. A row keeps
-  // more than its part only if its fixed tokens are more. One token more for each row, because
-  // tokens of several rows with one score may share a place of the budget.
-  int64_t by_scores() const {
-    const double least = double{policy_.head_floor} * static_cast<double>(mean_);
-    const bool parts_cover_fixed = least >= static_cast<double>(fixed_ + open_ + 1);
-    const int64_t kept = std::min(closed(), 1 + mean_ + (parts_cover_fixed ? -open_ : fixed_));
-    const int64_t high = two_tiers() ? std::min(kept, high_of(mean_) + fixed_) : kept;
-    const int64_t full = pages_.rows * high / pages_.high_capacity +
-                         pages_.rows * (kept - high) / pages_.low_capacity;
-    return full + pages_.rows * (two_tiers() ? 3 : 1);
-  }
-
+  const KvCompression& compression_;
   const KvPolicy& policy_;
   const KvArenaShape& shape_;
   const BudgetPages pages_;
-  const int32_t tokens_;
   const int64_t open_;
   const int64_t fixed_;
-  const int64_t mean_;
+  const int32_t mean_;
 };
 
 }  // namespace

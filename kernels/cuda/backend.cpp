@@ -25,7 +25,6 @@ Backend make() {
       .linear_scratch_bytes = linear.linear_scratch_bytes,
       .attention_scratch_bytes = cuda::attention_scratch_bytes,
       .attention_plan_bytes = cuda::attention_plan_bytes,
-      .kv_score_scratch_bytes = cuda::kv_score_scratch_bytes,
       .kv_compress_scratch_bytes = cuda::kv_compress_scratch_bytes,
       .kv_demote_scratch_bytes = cuda::kv_demote_scratch_bytes,
       .sample_scratch_bytes = cuda::sample_scratch_bytes,

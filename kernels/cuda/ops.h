@@ -34,7 +34,6 @@ void kv_swap_in(const KvSnapshotArgs& args, Stream stream);
 void kv_store(const KvStoreArgs& args, Stream stream);
 
 int64_t attention_scratch_bytes(const StepLimits& limits, int32_t query_heads, int32_t head_dim);
-int64_t kv_score_scratch_bytes(const StepLimits& limits, int32_t query_heads);
 int64_t attention_plan_bytes(const StepLimits& limits, int32_t layers, int32_t kv_heads,
                              int32_t query_heads);
 void plan_attention(const PlanAttentionArgs& args, Stream stream);

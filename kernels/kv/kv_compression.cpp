@@ -6,14 +6,9 @@
 namespace tessera {
 
 KvScoring scoring_of(const KvPolicy& policy, int32_t prompt_tokens) {
-  KvScoring scoring{
-      .token_scores = policy.needs_token_scores(),
-      .scorer = policy.scorer,
-      .decay = with_scorer(
-          policy.scorer,
-          [&](auto scorer) { return decltype(scorer)::kDecays ? policy.score_decay : 1.0f; }),
-      .prompt_tokens = prompt_tokens,
-      .query_sums = policy.key_score == KvKeyScore::output_aware};
+  KvScoring scoring{.token_scores = policy.needs_token_scores(),
+                    .scorer = policy.scorer,
+                    .query_sums = policy.key_score == KvKeyScore::output_aware};
   if (policy.is_lossy() && policy.scorer != KvScorer::none) {
     const bool all = policy.score_window == 0;
     scoring.begin = all ? 0 : std::max(0, prompt_tokens - policy.score_window);

@@ -13,10 +13,8 @@ struct KvScoring {
   // True if the sequence's policy needs token scores; otherwise kv_score skips the sequence.
   bool token_scores = false;
   KvScorer scorer = KvScorer::none;
-  float decay = 1;    // factor of a token's score before each scored query is added
   int32_t begin = 0;  // queries at positions [begin, end) are scored
   int32_t end = 0;
-  int32_t prompt_tokens = 0;
   // Not 0: only the last `section` tokens before position `begin` have scores, those of the section
   // that is replayed. Their scores are 0 before the query at `begin` (KvPagesView::section_scores).
   int32_t section = 0;
@@ -26,10 +24,6 @@ struct KvScoring {
   // Returns: true if the query at `position` is scored.
   constexpr bool includes(int32_t position) const {
     return token_scores && begin <= position && position < end;
-  }
-  // Returns: queries after the prompt up to `position`, which is included; 0 in the prompt.
-  constexpr int32_t generated(int32_t position) const {
-    return position < prompt_tokens ? 0 : position + 1 - prompt_tokens;
   }
 };
 
@@ -51,7 +45,7 @@ struct KvCompression {
   // Not 0: only the last `section` tokens of each row are evaluated, and only they have scores
   // (KvPagesView::section_scores).
   int32_t section = 0;
-  // True in the first call only: the prompt's scores are complete and are pooled (KvPooling).
+  // True in the first call only: the prompt's scores are complete and are pooled.
   bool pool_scores = false;
   // Returns: `evaluated` for the next call: the position at which the recent groups begin.
   constexpr int32_t evaluated_after() const {

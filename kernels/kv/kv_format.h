@@ -20,7 +20,7 @@ namespace tessera {
 // Sparse formats keep the channels of largest magnitude of each token's key (and value) of one KV
 // head, an exact count of them. The others read as 0: "MUSTAFAR: Promoting Unstructured Sparsity
 // for KV Cache Pruning in LLM Inference" (2025), section 2. A bitmap marks the kept channels. They
-// are f16, or a symmetric code * scale of 8 or 4 bits with one f16 scale per token and head. Bits
+// are f16, or a symmetric code * scale of 4 bits with one f16 scale per token and head. Bits
 // and kept channels of keys and of values are independent.
 //
 // Rotated formats are codes of the rotated key and value (kernels/kv/rotation.h). A rotation
@@ -63,7 +63,6 @@ inline constexpr KvFormat kKvF16{16, 16};  // the baseline that smaller formats 
 inline constexpr KvFormat kKvFp8{8, 8, KvFormat::kKeepAll, KvFormat::kKeepAll, false, true};
 inline constexpr KvFormat kKvK8V8{8, 8};
 inline constexpr KvFormat kKvK8V4{8, 4};
-inline constexpr KvFormat kKvK8V2{8, 2};
 inline constexpr KvFormat kKvK4V4{4, 4};
 inline constexpr KvFormat kKvK4V2{4, 2};
 inline constexpr KvFormat kKvK4V1{4, 1};
@@ -76,14 +75,10 @@ inline constexpr KvFormat kKvK3V2R{3, 2, KvFormat::kKeepAll, KvFormat::kKeepAll,
 // Mirrors of the above, only for LeanKV's comparison of keys and values (section 7.2).
 inline constexpr KvFormat kKvK4V8{4, 8};
 inline constexpr KvFormat kKvK2V4{2, 4};
-// MUSTAFAR's two degrees of sparsity, and combinations with codes, which that paper lacks.
+// MUSTAFAR's two degrees of sparsity, and the same with codes, which that paper lacks.
 inline constexpr KvFormat kKvS50{16, 16, 500, 500};
 inline constexpr KvFormat kKvS70{16, 16, 300, 300};
-inline constexpr KvFormat kKvS50K8V8{8, 8, 500, 500};
-inline constexpr KvFormat kKvS50K8V4{8, 4, 500, 500};
 inline constexpr KvFormat kKvS50K4V4{4, 4, 500, 500};
-inline constexpr KvFormat kKvS70K8V8{8, 8, 300, 300};
-inline constexpr KvFormat kKvS70K8V4{8, 4, 300, 300};
 inline constexpr KvFormat kKvS70K4V4{4, 4, 300, 300};
 
 // Returns: true if there are kernels for the format.
@@ -97,9 +92,9 @@ constexpr bool is_supported(KvFormat format) {
     return key == 8 && value == 8 && !format.is_sparse();
   }
   if (format.is_sparse()) {
-    return (key == 16 || key == 8 || key == 4) && (value == 16 || value == 8 || value == 4) &&
-           format.key_keep >= 1 && format.key_keep <= KvFormat::kKeepAll &&
-           format.value_keep >= 1 && format.value_keep <= KvFormat::kKeepAll;
+    return (key == 16 || key == 4) && (value == 16 || value == 4) && format.key_keep >= 1 &&
+           format.key_keep <= KvFormat::kKeepAll && format.value_keep >= 1 &&
+           format.value_keep <= KvFormat::kKeepAll;
   }
   if (key >= 16 || value >= 16) {
     return key == value && (key == 16 || key == 32);
@@ -107,13 +102,14 @@ constexpr bool is_supported(KvFormat format) {
   if ((key == 6 || key == 3 || value == 3) && !format.rotated) {
     return false;
   }
-  return (key == 8 || key == 6 || key == 4 || key == 3 || key == 2) &&
+  return !(key == 8 && value == 2 && !format.rotated) &&  // k6v4r is nearer in the same bytes
+         (key == 8 || key == 6 || key == 4 || key == 3 || key == 2) &&
          (value == 8 || value == 4 || value == 3 || value == 2 || value == 1);
 }
 
 // Returns: the unique name of a format: "f16", "fp8", "k8v4"; "?" for a format without kernels.
 // Sparse names have the pruned per cent of keys and, behind a v, of values if these differ. The
-// bits follow unless both are f16: "s70", "s50-k8v4", "s0v62.5", "s50v70-k16v8". The name of a
+// bits follow unless both are f16: "s70", "s50-k4v4", "s0v62.5", "s50v70-k16v4". The name of a
 // rotated format ends with an r: "k4v2r".
 std::string name_of(KvFormat format);
 

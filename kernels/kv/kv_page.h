@@ -56,7 +56,7 @@ inline constexpr int32_t kAttentionTile = kKvGroup;  // tokens of one step of th
 // Sparse. A tile's keys (values) are token-major: the kept channels of its 16 tokens in ascending
 // order of channels, the same number of bytes for each token. Behind them are 16 bitmaps in whole
 // words of 64 bits. Bit c of a bitmap (least significant first) is set if channel c is kept. Kept
-// channels are f16, or two's complement codes of 8 or 4 bits; the lower half of a byte comes first.
+// channels are f16, or two's complement codes of 4 bits; the lower half of a byte comes first.
 // There are no bitmaps if every channel is kept.
 struct KvPageLayout {
   static constexpr int32_t kKeyTile = 16;        // tokens; one AVX-512 vector of f32
@@ -266,7 +266,7 @@ static_assert(KvPageLayout::make(kKvK4V2, 128, 64).page_bytes == 6656);
 // Kept channels and one bit a channel: 36 % and 56 % of f16's bytes, 22 % with codes.
 static_assert(KvPageLayout::make(kKvS70, 128, 64).tile_bytes() == 16 * 184);
 static_assert(KvPageLayout::make(kKvS50, 128, 64).tile_bytes() == 16 * 288);
-static_assert(KvPageLayout::make(kKvS70K8V8, 128, 64).tile_bytes() == 16 * 112);
+static_assert(KvPageLayout::make(kKvS70K4V4, 128, 64).tile_bytes() == 16 * 74);
 
 // ---- tiers
 

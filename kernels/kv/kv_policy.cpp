@@ -1,6 +1,5 @@
 #include "kernels/kv/kv_policy.h"
 
-#include <cmath>
 #include <cstddef>
 
 #include "kernels/kv/kv_page.h"
@@ -55,26 +54,6 @@ std::string key_score_error(const KvPolicy& policy) {
   return "";
 }
 
-std::string representatives_error(const KvPolicy& policy) {
-  if (!in_range(policy.representative_share, 0, 1)) {
-    return outside("representative_share", policy.representative_share, "between 0 and 1");
-  }
-  if (policy.pooling != KvPooling::representatives) {
-    return "";
-  }
-  if (policy.rule != KvRule::budget || policy.scorer == KvScorer::none || policy.replays() ||
-      policy.score_pool < 2) {
-    return "pooling representatives needs the rule budget, a scorer that does not replay, and a "
-           "score_pool of at least 2";
-  }
-  const AllocatorReads reads = reads_of(policy.allocator);
-  if (reads == AllocatorReads::scores || reads == AllocatorReads::pages) {
-    return "pooling representatives changes scores after budgets are known: the allocator " +
-           std::string(name_of(policy.allocator)) + " compares scores";
-  }
-  return "";
-}
-
 std::string scorer_error(const KvPolicy& policy) {
   if (policy.score_window < 0 || policy.score_window > kMaxScoreWindow) {
     return outside("score_window", policy.score_window, "between 0 (all queries) and 1048576");
@@ -82,28 +61,16 @@ std::string scorer_error(const KvPolicy& policy) {
   if (policy.score_pool < 1 || policy.score_pool > kMaxScorePool) {
     return outside("score_pool", policy.score_pool, "between 1 and 63");
   }
-  if (policy.pooling == KvPooling::highest && policy.score_pool % 2 == 0) {
-    return outside("score_pool", policy.score_pool, "odd with the pooling highest");
-  }
-  if (std::string error = representatives_error(policy); !error.empty()) {
-    return error;
-  }
-  if (!in_range(policy.score_decay, 1e-6f, 1)) {
-    return outside("score_decay", policy.score_decay, "above 0 and at most 1");
+  if (policy.score_pool % 2 == 0) {
+    return outside("score_pool", policy.score_pool, "odd");
   }
   const bool needs_scores =
       with_rule(policy.rule, [](auto rule) { return decltype(rule)::kNeedsScores; });
   if (policy.scorer == KvScorer::none && needs_scores) {
     return "scorer is none: the rule " + std::string(name_of(policy.rule)) + " works on scores";
   }
-  const bool has_state =
-      with_scorer(policy.scorer, [](auto scorer) { return decltype(scorer)::kHasState; });
-  if (has_state && !divides_budget(policy.rule)) {
-    return "scorer " + std::string(name_of(policy.scorer)) +
-           " ranks tokens: it needs a rule that divides a budget";
-  }
-  if (has_state && policy.score_pool != 1) {
-    return "score_pool compares sums: it must be 1 with the scorer " +
+  if (policy.replays() && policy.score_pool != 1) {
+    return "score_pool compares the tokens of a prompt: it must be 1 with the scorer " +
            std::string(name_of(policy.scorer));
   }
   if (policy.scorer != KvScorer::none && policy.compress_generated && !policy.score_generated) {
@@ -130,14 +97,8 @@ std::string budget_error(const KvPolicy& policy) {
   if (!in_range(policy.high_share, 0, 1)) {
     return outside("high_share", policy.high_share, "between 0 and 1");
   }
-  if (reads_of(policy.allocator) == AllocatorReads::pages && policy.has_low_tier()) {
+  if (policy.allocator == KvAllocator::pages && policy.has_low_tier()) {
     return "allocator pages evicts whole pages of one format: low must be the same as high";
-  }
-  if (!(policy.pyramid_steepness > 1) || !std::isfinite(policy.pyramid_steepness)) {
-    return outside("pyramid_steepness", policy.pyramid_steepness, "above 1");
-  }
-  if (!in_range(policy.head_floor, 0, 1)) {
-    return outside("head_floor", policy.head_floor, "between 0 and 1");
   }
   if (!in_range(policy.retrieval_share, 0, 1)) {
     return outside("retrieval_share", policy.retrieval_share, "between 0 and 1");
@@ -179,11 +140,6 @@ std::string rule_error(const KvPolicy& policy) {
       }
       return "";
     case KvRule::budget:
-      return budget_error(policy);
-    case KvRule::lagged:
-      if (policy.lag < 1 || policy.lag > kMaxRecentGroups) {
-        return outside("lag", policy.lag, "between 1 and 16384 (groups of 64 tokens)");
-      }
       return budget_error(policy);
     case KvRule::mass:
       if (!in_range(policy.mass_keep, 0, 1)) {
@@ -272,15 +228,8 @@ std::string_view name_of(KvKeyScore score) {
   return name_at(kNames, score);
 }
 
-std::string_view name_of(KvPooling pooling) {
-  constexpr std::string_view kNames[] = {"highest", "window", "representatives"};
-  return name_at(kNames, pooling);
-}
-
 std::string_view name_of(KvAllocator allocator) {
-#define TESSERA_ALLOCATOR(name, Type) #name,
-  constexpr std::string_view kNames[] = {TESSERA_KV_ALLOCATORS(TESSERA_ALLOCATOR)};
-#undef TESSERA_ALLOCATOR
+  constexpr std::string_view kNames[] = {"uniform", "pages", "retrieval"};
   return name_at(kNames, allocator);
 }
 

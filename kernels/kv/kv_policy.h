@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -14,13 +15,12 @@
 namespace tessera {
 
 // Policy: the treatment of a sequence's keys and values after they are stored. It is scorer x
-// allocator x rule, as plain data. Another method from the literature is one small file and one
-// line in the table of kv_scorers.h, kv_allocators.h or kv_rules.h (docs/howto/add-a-policy.md).
+// allocator x rule, as plain data. Another scorer or rule is one small file and one line in the
+// table of kv_scorers.h or kv_rules.h (docs/howto/add-a-policy.md).
 //
 // Papers: LeanKV "Unifying KV Cache Compression for Large Language Models with LeanKV" (2024);
 // KV-Compress "Paged KV-Cache Compression with Variable Compression Rates per Attention Head"
-// (2024); SnapKV, H2O, PyramidKV, Ada-KV, StreamingLLM as described by these two and by the survey
-// of them.
+// (2024); SnapKV and StreamingLLM as described by these two.
 
 // Ranks the channels of a key that is pruned on its way to a sparse low tier.
 enum class KvKeyScore : uint8_t {
@@ -29,15 +29,6 @@ enum class KvKeyScore : uint8_t {
   // queries). The weight is the sum of |q| over the newest closed group and the open one, and over
   // the query heads of the KV head.
   output_aware,
-};
-
-// Replaces the scores of a prompt's tokens by those of runs of `score_pool` tokens, so that a rule
-// keeps neighbours together.
-enum class KvPooling : uint8_t {
-  highest,  // of the token and its neighbours on both sides (SnapKV)
-  window,   // the mean of one of the windows into which the prompt is cut (WindowKV)
-  // As `window`, but a part of the kept windows stand for dropped ones (KVCrush).
-  representatives,
 };
 
 struct KvPolicy {
@@ -52,14 +43,11 @@ struct KvPolicy {
   // ---- scorer. Only the last `score_window` queries of the prompt are scored (0: all of them).
   // With score_generated, the queries after the prompt are scored too (KV-Compress, equation 20).
   KvScorer scorer = KvScorer::none;
-  int32_t score_window = 64;  // queries: LeanKV 64 (its code), SnapKV 32, KV-Compress 8, H2O all
-  // Tokens of a run, odd with `highest` (KV-Compress, equation 8: 7). 1: scores stay.
+  int32_t score_window = 64;  // queries: LeanKV 64 (its code), SnapKV 32, KV-Compress 8
+  // Odd: the score of a prompt's token is the highest of so many tokens with it in their middle
+  // (SnapKV; KV-Compress, equation 8: 7). A rule then keeps neighbours together. 1: scores stay.
   int32_t score_pool = 1;
-  KvPooling pooling = KvPooling::highest;
-  float representative_share = 0.25f;  // [0, 1]: of the kept windows, with `representatives`
   bool score_generated = false;
-  // (0, 1]: the forgetting factor of the scorer `a2sf`. The paper searches it for each model.
-  float score_decay = 0.99f;
   KvKeyScore key_score = KvKeyScore::magnitude;
   // Tokens of a section, for scorers that replay. Sections are cut at fixed positions from the
   // first token on. Each is compressed by itself, once its last token is stored and the model has
@@ -68,10 +56,6 @@ struct KvPolicy {
 
   // ---- allocator, with rules that divide a budget (KvBudget is not this, but pages for planning)
   KvAllocator allocator = KvAllocator::uniform;
-  // > 1: the last layer gets 1 / pyramid_steepness of the mean (PyramidKV).
-  float pyramid_steepness = 20;
-  // [0, 1]: share of a head's uniform budget that is guaranteed (Ada-KV, ZigZagKV).
-  float head_floor = 0.2f;
   // [0, 1]: with the allocator `retrieval`, share of the rows that keep all tokens. The budget is
   // that of each other row.
   float retrieval_share = 0.5f;
@@ -82,9 +66,7 @@ struct KvPolicy {
   // number of stored tokens.
   float alpha_high = 1;
   float alpha_low = 0;
-  // lagged: closed groups of 64 from one eviction to the next (LazyEviction's observation window).
-  int32_t lag = 2;
-  // budget, lagged: exactly one of keep_share, keep_tokens and keep_bytes is not 0. It covers all
+  // budget: exactly one of keep_share, keep_tokens and keep_bytes is not 0. It covers all
   // stored tokens, the protected ones included. If the protected tokens alone exceed the budget,
   // only they are kept.
   float keep_share = 0;     // (0, 1]: share of the stored tokens
@@ -114,13 +96,9 @@ struct KvPolicy {
   constexpr bool is_lossy() const { return rule != KvRule::keep_all; }
   constexpr bool has_low_tier() const { return is_lossy() && !(high == low); }
   constexpr int32_t newest_dense() const { return !is_lossy() && high.is_sparse() ? newest : 0; }
-  // Returns: true if the first compression chooses windows that stand for others.
-  constexpr bool has_representatives() const {
-    return pooling == KvPooling::representatives && is_lossy();
-  }
   // Returns: true if rows get budgets by a profile of the model.
   constexpr bool reads_profile() const {
-    return divides_budget(rule) && reads_of(allocator) == AllocatorReads::profile;
+    return divides_budget(rule) && allocator == KvAllocator::retrieval;
   }
   // Returns: true if generated tokens read selected tiles only.
   constexpr bool selects() const { return read_share < 1; }
@@ -188,11 +166,10 @@ double token_bytes(KvFormat format, int32_t head_dim);
 // Returns: the name in `--kv`; empty for a value that the enum does not have.
 std::string_view name_of(KvScorer scorer);
 std::string_view name_of(KvKeyScore score);
-std::string_view name_of(KvPooling pooling);
 std::string_view name_of(KvAllocator allocator);
 std::string_view name_of(KvRule rule);
 
-// ---- presets: the only table of named policies
+// ---- presets: the only table of named policies. A format alone has no preset.
 
 struct KvPreset {
   std::string name;
@@ -205,13 +182,16 @@ struct KvPreset {
 inline KvPreset uniform_kv(KvFormat format) {
   return {name_of(format), {.high = format, .low = format}};
 }
-inline const KvPreset kKvPresetF32 = uniform_kv(kKvF32);
+inline const KvPreset kKvPresetF32 = uniform_kv(kKvF32);  // of the oracle
 inline const KvPreset kKvPresetF16 = uniform_kv(kKvF16);
 inline const KvPreset kKvPresetK8V4 = uniform_kv(kKvK8V4);
 
 std::span<const KvPreset> kv_presets();
 
-// Returns: null if there is no preset of that name.
-const KvPreset* find_kv_preset(std::string_view name);
+// Returns: the choices that a user is shown: some formats, and every preset.
+std::span<const KvPreset> kv_choices();
+
+// Returns: the preset of that name, or the one that keeps all tokens in the format of that name.
+std::optional<KvPreset> find_kv_preset(std::string_view name);
 
 }  // namespace tessera

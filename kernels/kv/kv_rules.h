@@ -4,7 +4,6 @@
 
 #include "kernels/kv/rules/budget.h"
 #include "kernels/kv/rules/keep_all.h"
-#include "kernels/kv/rules/lagged.h"
 #include "kernels/kv/rules/mass.h"
 #include "kernels/kv/rules/thresholds.h"
 
@@ -34,8 +33,7 @@ namespace tessera {
   RULE(keep_all, KeepAllRule)      \
   RULE(thresholds, ThresholdsRule) \
   RULE(budget, BudgetRule)         \
-  RULE(mass, MassRule)             \
-  RULE(lagged, LaggedRule)
+  RULE(mass, MassRule)
 
 enum class KvRule : uint8_t {
 #define TESSERA_RULE(name, Type) name,

@@ -20,20 +20,12 @@ struct BudgetPages {
 int32_t row_budget(const BudgetPages& pages, const KvCompression& sequence);
 int32_t row_budget(const KvPool& pool, const KvCompression& sequence);
 
-// Sizes that an allocator divides a budget by.
-struct AllocatorShape {
-  const KvPolicy& policy;
-  int32_t layers;
-  int32_t heads;       // KV heads
-  int32_t tokens;      // stored tokens
-  int32_t row_budget;  // mean tokens of a row
-};
-
-// Returns: the budget of a row in tokens.
-template <class Allocator>
-constexpr int32_t budget_of_row(const AllocatorShape& shape, const AllocatorRow& row) {
-  const double budget = Allocator::budget(shape, row);
-  return budget <= 0 ? 0 : budget < shape.tokens ? static_cast<int32_t>(budget) : shape.tokens;
+// Returns: the budget of a row in tokens, by an allocator that does not compare rows. mean: the
+// mean budget of a row. profile: the row's, with the allocator `retrieval`.
+constexpr int32_t budget_of_row(const KvCompression& sequence, int32_t mean, HeadProfile profile) {
+  const bool retrieves = sequence.policy.allocator == KvAllocator::retrieval &&
+                         profile.place < sequence.policy.retrieval_share;
+  return retrieves ? sequence.tokens : mean;
 }
 
 }  // namespace tessera

@@ -10,7 +10,7 @@ namespace tessera {
 struct SparseSide {
   int32_t head_dim = 0;
   int32_t kept = 0;          // channels of a token
-  int32_t bits = 0;          // of a kept channel: 16 (f16), or 8 or 4 (codes)
+  int32_t bits = 0;          // of a kept channel: 16 (f16) or 4 (codes)
   int64_t kept_bytes = 0;    // of a token
   int64_t bitmap_bytes = 0;  // of a token; 0: every channel is kept
 

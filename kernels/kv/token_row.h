@@ -47,9 +47,7 @@ constexpr bool is_mean_over_queries(KvScorer scorer) {
 class Significance {
  public:
   explicit Significance(const KvCompression& sequence)
-      : scorer_(sequence.policy.scorer),
-        mean_(is_mean_over_queries(scorer_)),
-        tokens_(sequence.tokens) {
+      : mean_(is_mean_over_queries(sequence.policy.scorer)) {
     const KvScoring scoring = scoring_of(sequence.policy, sequence.prompt_tokens);
     begin_ = scoring.begin;
     end_ = std::min(scoring.end, sequence.tokens);
@@ -58,13 +56,7 @@ class Significance {
 
   constexpr float of(const KvTokenScore& token_score) const {
     if (!mean_) {
-      return with_scorer(scorer_, [&](auto type) {
-        if constexpr (decltype(type)::kHasState) {
-          return decltype(type)::significance(token_score.score, tokens_ - token_score.position);
-        } else {
-          return token_score.score;
-        }
-      });
+      return token_score.score;
     }
     if (token_score.position < begin_) {  // most tokens: all queries that count saw it
       return token_score.score * share_of_all_;
@@ -77,9 +69,7 @@ class Significance {
   }
 
  private:
-  KvScorer scorer_;
   bool mean_;
-  int32_t tokens_;  // position of the next query
   int32_t begin_;
   int32_t end_;
   float share_of_all_;

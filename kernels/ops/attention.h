@@ -264,8 +264,7 @@ struct KvScoreArgs {
   int32_t layer = 0;
   int32_t query_heads = 0;
   float scale = 0;
-  std::span<const std::byte> dense;   // as kv_store filled it
-  std::span<std::byte> scratch = {};  // at least Backend::kv_score_scratch_bytes
+  std::span<const std::byte> dense;  // as kv_store filled it
 };
 
 // Returns: true if sequence `i` has one new token and `weights` has matrix rows for it.

@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 OP_OF_TABLE = re.compile(r"void \(\*(\w+)\)\(const \w+Args&, Stream\)")
 CPU_ONLY = {"route", "expert_linear", "combine", "delta_rule"}
 FAST = ["--budget", "0.0005", "--memory", "256KiB", "--threads", "2"]
-KINDS = ["--kv", "f16,f32,k8v4,s70-k8v8"]  # floats, codes, sparse codes
+KINDS = ["--kv", "f16,f32,k8v4,s70-k4v4"]  # floats, codes, sparse codes
 # Emulation is slow: a model of two layers, the smallest cases of every op.
 ON_DEVICE = ["--shapes", "micro", "--budget", "0.0001", "--memory", "16KiB", "--kv", "f16,k8v4"]
 SMALL_CASES = [["--cases", "1 x 64,1 x 128,1 x 4 heads,greedy 1 x,top_k 50 1 x,qkv 1 x,prefix blocks,prefix block of,slots,tokens rows,"

@@ -168,7 +168,7 @@ def test_no_value_is_unused():
 
 
 # Values of settings whose text has a form that only the server knows.
-PRESETS = {"kv": "k8v8", "kv-also": "k8v2", "kv-ladder": "none"}
+PRESETS = {"kv": "k8v8", "kv-also": "k4v2", "kv-ladder": "none"}
 
 
 def example(name, schema, default):

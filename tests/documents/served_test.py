@@ -113,8 +113,13 @@ class Presets(unittest.TestCase):
 
     def test_each_preset_has_a_sentence_on_the_chat_page(self):
         written = set(re.findall(r'^  "([\w-]+)": "', (ROOT / "server/web/scripts/presets.js").read_text(), re.MULTILINE))
-        sparse = {name for name in self.planned if re.fullmatch(r"s\d+(-k\dv\d)?", name)}  # described by their names
-        self.assertEqual(written, set(self.planned) - sparse)
+        # Formats are described by their names.
+        formats = {name for name in written | set(self.planned) if re.fullmatch(r"f16|fp8|k\dv\dr?", name)}
+        self.assertEqual(written - formats, set(self.planned) - formats)
+
+    def test_a_reader_has_at_most_twelve_choices_on_two_screens(self):
+        self.assertLessEqual(len(self.planned), 12)
+        self.assertLessEqual(len((ROOT / "docs/kv-presets.md").read_text().splitlines()), 120)
 
 
 class Settings(unittest.TestCase):

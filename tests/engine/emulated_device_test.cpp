@@ -14,6 +14,7 @@
 #include "models/random_checkpoint.h"
 #include "tests/engine/engine_fixture.h"
 #include "tests/engine/kv_memory.h"
+#include "tests/engine/kv_named.h"
 #include "tests/engine/recording_sink.h"
 #include "tests/engine/small_model.h"
 #include "tests/models/temporary_directory.h"
@@ -276,7 +277,7 @@ INSTANTIATE_TEST_SUITE_P(
              .ladder = {kKvK4V2}},
         // A token whose score is near the threshold of a tier may get the other one by rounding.
         Case{.name = "leankv_scarce", .kv = lossy("leankv"), .bound = 3e-3, .scarce = true},
-        Case{.name = "h2o", .kv = lossy("h2o"), .bound = 1e-4},
+        Case{.name = "all_queries", .kv = lossy(kAllQueries), .bound = 1e-4},
         Case{.name = "s50", .kv = *find_kv_preset("s50"), .bound = 1e-3},
         Case{.name = "mustafar_scarce", .kv = output_aware(), .bound = 1e-3, .scarce = true}),
     [](const auto& instance) { return instance.param.name; });

@@ -3,9 +3,9 @@
     pip install kvpress==0.5.5
     python kept_tokens_golden.py ../../models/checkpoints/tessera-tiny ../golden/kept_tokens.json
 
-Attention, scores and the ranking of tokens are kvpress's: SnapKVPress, StreamingLLMPress, AdaKVPress, KVzipPress.
+Attention, scores and the ranking of tokens are kvpress's: SnapKVPress, StreamingLLMPress, KVzipPress.
 Where our presets differ from its defaults, the difference is a line here: the protected first and newest tokens,
-pooling by the highest neighbour, the guaranteed share of a head as in Ada-KV's Algorithm 1, KVzip without a sentence
+pooling by the highest neighbour, KVzip without a sentence
 before the replay, and whole pages. A token whose score is within 1 % of the cut of its head is "unsure", because the
 engine reads keys in f16.
 """
@@ -15,7 +15,6 @@ import json
 from pathlib import Path
 
 import torch
-from kvpress.presses.adakv_press import AdaKVPress
 from kvpress.presses.kvzip_press import KVzipPress
 from kvpress.presses.snapkv_press import SnapKVPress
 from kvpress.presses.streaming_llm_press import StreamingLLMPress
@@ -86,38 +85,6 @@ def of_layers(scores, counts):
     return [row(scores[layer][head], counts(layer)[head]) for layer in sorted(scores) for head in range(2)]
 
 
-def ada_counts(scores, floor):
-    budget = int(SHARE * TOKENS)
-
-    def counts(layer):
-        heads = scores[layer]
-        best = heads.flatten().topk(budget * len(heads)).indices // heads.shape[1]
-        winners = torch.bincount(best, minlength=len(heads)).tolist()
-        return [int(floor * budget + (1 - floor) * w) for w in winners]
-
-    return counts
-
-
-def adakv_of_kvpress(model, ids):
-    """kvpress's own selection: a head has no guaranteed share."""
-    press = Recorder(compression_ratio=1 - SHARE, window_size=WINDOW, kernel_size=1)
-    press.recorded = {}
-    prefill(model, ids, AdaKVPress(press, alpha_safeguard=0.0))
-    rows = []
-    for layer, module in enumerate(model.model.layers):
-        _, heads, tokens = module.self_attn.masked_key_indices
-        for head in range(model.config.num_key_value_heads):
-            kept = torch.ones(len(ids), dtype=torch.bool)
-            kept[tokens[heads == head]] = False
-            scores = press.recorded[layer]
-            best = scores.flatten().sort(descending=True).values
-            cut = best[int(SHARE * TOKENS) * scores.shape[0]]
-            unsure = (scores[head] - cut).abs() <= MARGIN * cut.abs()
-            rows.append({"kept": bits(kept.tolist()), "unsure": bits(unsure.tolist())})
-        module.self_attn.masked_key_indices = None
-    return rows
-
-
 def streaming(model, ids):
     press = StreamingLLMPress(compression_ratio=1 - SHARE, n_sink=SINKS)
     scores = press.score(None, None, torch.zeros(1, 2, len(ids), 1), None, None, None)[0]
@@ -175,10 +142,8 @@ def main():
     scores = snapkv(model, ids)
     presets = {
         "snapkv": of_layers(scores, lambda _: [int(SHARE * TOKENS)] * 2),
-        "adakv": of_layers(scores, ada_counts(scores, 0.2)),
-        "adakv:head_floor=0": adakv_of_kvpress(model, ids),
         "streaming": streaming(model, ids),
-        "kvzip-50:high=f16:low=f16": kvzip(model, ids),
+        "replay-50:scorer=replay:high=f16:low=f16": kvzip(model, ids),
     }
     args.out.write_text(json.dumps({"ids": ids, "section": SECTION, "presets": presets}, separators=(",", ":")) + "\n")
 

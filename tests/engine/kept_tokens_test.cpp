@@ -99,19 +99,16 @@ TEST_P(KeptTokens, AreThoseOfKvpress) {
   EXPECT_LT(unsure * 20, sure) << "too many tokens are near the cut";
 }
 
-INSTANTIATE_TEST_SUITE_P(Preset, KeptTokens,
-                         testing::Values("snapkv", "adakv", "adakv:head_floor=0", "streaming",
-                                         "kvzip-50:high=f16:low=f16"),
-                         [](const auto& preset) {
-                           std::string name = preset.param;
-                           std::replace_if(
-                               name.begin(), name.end(),
-                               [](char c) {
-                                 return std::isalnum(static_cast<unsigned char>(c)) == 0;
-                               },
-                               '_');
-                           return name;
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Preset, KeptTokens,
+    testing::Values("snapkv", "streaming", "replay-50:scorer=replay:high=f16:low=f16"),
+    [](const auto& preset) {
+      std::string name = preset.param;
+      std::replace_if(
+          name.begin(), name.end(),
+          [](char c) { return std::isalnum(static_cast<unsigned char>(c)) == 0; }, '_');
+      return name;
+    });
 
 }  // namespace
 }  // namespace tessera

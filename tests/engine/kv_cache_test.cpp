@@ -9,6 +9,7 @@
 #include "kernels/cpu/backend.h"
 #include "kernels/cpu/threads/thread_pool.h"
 #include "tests/engine/kv_memory.h"
+#include "tests/engine/kv_named.h"
 #include "tests/kernels/head_profiles.h"
 
 namespace tessera {
@@ -153,8 +154,8 @@ TEST_F(KvCacheTest, RefusesToRotateSmallBlocks) {
 TEST_F(KvCacheTest, RefusesToPruneKeysByQueriesThatWereNotSummed) {
   KvCacheOptions options = small_options();
   options.head_dim = 64;
-  options.also = {*find_kv_preset("s50"), *find_kv_preset("h2o")};
-  KvPolicy policy = find_kv_preset("mustafar-50")->policy;
+  options.also = {*find_kv_preset("s70"), kv_named(kAllQueries)};
+  KvPolicy policy = find_kv_preset("mustafar-70")->policy;
   policy.key_score = KvKeyScore::output_aware;
   EXPECT_THAT(std::string((*make(options))->check(policy).message()), HasSubstr("key_score"));
   policy.key_score = KvKeyScore::magnitude;
@@ -181,8 +182,8 @@ TEST_F(KvCacheTest, RefusesDenseNewestTokensOfAModelWithoutAWholeLayer) {
 
 TEST_F(KvCacheTest, RefusesBudgetsByTheProfileOfAModelWithoutOne) {
   KvCacheOptions options = small_options();
-  const KvPolicy policy = find_kv_preset("duoattention")->policy;
-  options.also = {*find_kv_preset("h2o")};
+  const KvPolicy policy = kv_named("retrieval-50:high=f16:low=f16").policy;
+  options.also = {kv_named(kAllQueries)};
   EXPECT_THAT(std::string((*make(options))->check(policy).message()),
               testing::AllOf(HasSubstr("the allocator retrieval needs a profile"),
                              HasSubstr("tessera-eval --profile")));
@@ -254,11 +255,11 @@ TEST_F(KvCacheTest, RefusesCodedResidualBuffersOnABackendWithoutThem) {
             "KV cache: the backend other has residual buffers of 16 bits only");
 }
 
-TEST_F(KvCacheTest, KeepsEveryPresetInPagesOfAGroup) {
-  for (const KvPreset& preset : kv_presets()) {
-    if (preset.policy.is_lossy()) {
-      continue;
-    }
+TEST_F(KvCacheTest, KeepsEveryFormatInPagesOfAGroup) {
+  for (const char* const name :
+       {"f32", "f16", "fp8", "k8v8", "k8v4", "k4v4", "k4v2", "k6v4r", "k4v4r", "k4v2r", "k4v3r",
+        "k3v3r", "k3v2r", "s50", "s70", "s50-k4v4", "s70-k4v4", "k8v4-quest"}) {
+    const KvPreset preset = *find_kv_preset(name);
     KvCacheOptions options = small_options();
     options.preset = preset;
     options.head_dim = 64;
@@ -316,7 +317,7 @@ TEST_F(KvCacheTest, HoldsALongContextInSoFewBytesWhereItIsSparse) {
   struct {
     std::string_view preset;
     double max;  // share of dense f16
-  } const bounds[] = {{"s50", 0.59}, {"s70", 0.39}, {"s70-k8v8", 0.25}};
+  } const bounds[] = {{"s50", 0.59}, {"s70", 0.39}, {"s70-k4v4", 0.18}};
   for (const auto& bound : bounds) {
     KvCacheOptions options = small_options();
     options.preset = *find_kv_preset(bound.preset);
@@ -442,7 +443,8 @@ TEST_F(KvCacheTest, AccountsForEveryPageUnderRandomUse) {
       return std::uniform_int_distribution<int32_t>(low, high)(random);
     };
     KvCacheOptions options = small_options();
-    options.preset = kv_presets()[static_cast<size_t>(pick(0, 5))];
+    const char* const formats[] = {"f32", "f16", "fp8", "k8v8", "k8v4", "k4v4"};
+    options.preset = *find_kv_preset(formats[pick(0, 5)]);
     options.bytes = kv_memory(options, pick(7, 25));
     const auto kv = std::move(make(options)).value();
     struct Open {

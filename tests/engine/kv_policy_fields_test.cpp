@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "engine/kv/kv_successors.h"
+
 namespace tessera {
 namespace {
 
@@ -55,19 +57,19 @@ TEST(KvPolicyFields, SayWhichShareIsRead) {
   for (const char* text : {"f16:read_share=0", "f16:read_share=1.5", "f16:read_tokens=255"}) {
     EXPECT_FALSE(parse_policy(text).ok()) << text;
   }
-  for (const char* text :
-       {"h2o:read_share=0.5", "kvzip-25:read_share=0.5", "k8v4-quest:keep_tokens=512:scorer=sum"}) {
+  for (const char* text : {"snapkv:read_share=0.5", "replay-50:read_share=0.5",
+                           "k8v4-quest:keep_tokens=512:scorer=sum"}) {
     EXPECT_THAT(refusal(text), testing::HasSubstr("read_share")) << text;
   }
   EXPECT_FALSE(parse_format("k8v4-quest").ok());
 }
 
 TEST(KvPolicyFields, SayHowSparseFormatsKeepTheirNewestTokensAndChooseKeys) {
-  const auto uniform = parse_policy("s60-k8v4:newest=64");
+  const auto uniform = parse_policy("s60-k4v4:newest=64");
   ASSERT_TRUE(uniform.ok()) << uniform.status();
   EXPECT_EQ(uniform->newest_dense(), 64);
   EXPECT_THAT(policy_fields(*uniform), Contains(Pair("newest", "64")));
-  const auto pruned = parse_policy("mustafar-70:key_score=output_aware:low=s60-k8v4");
+  const auto pruned = parse_policy("mustafar-70:key_score=output_aware:low=s60-k4v4");
   ASSERT_TRUE(pruned.ok()) << pruned.status();
   EXPECT_EQ(pruned->key_score, KvKeyScore::output_aware);
   EXPECT_THAT(policy_fields(*pruned), AllOf(Contains(Pair("key_score", "output_aware")),
@@ -79,24 +81,14 @@ TEST(KvPolicyFields, SayHowSparseFormatsKeepTheirNewestTokensAndChooseKeys) {
 }
 
 TEST(KvPolicyFields, AFieldChoosesItsRuleAndABudgetReplacesTheOthers) {
-  const auto policy = parse_policy("h2o:keep_tokens=200:sinks=2:high=k8v4:low=k4v2:high_share=0.5");
+  const auto policy = parse_policy(
+      "kv-compress:allocator=uniform:keep_tokens=200:sinks=2:high=k8v4:low=k4v2:high_share=0.5");
   ASSERT_TRUE(policy.ok()) << policy.status();
   EXPECT_EQ(policy->rule, KvRule::budget);
   EXPECT_EQ(policy->keep_tokens, 200);
   EXPECT_EQ(policy->keep_share, 0);
   EXPECT_EQ(policy->sinks, 2);
   EXPECT_EQ(policy->high, kKvK8V4);
-  for (const char* text : {"lazyeviction:keep_share=0.3:lag=4", "h2o:lag=4:keep_share=0.3",
-                           "h2o:keep_share=0.3:lag=4"}) {
-    const auto lagged = parse_policy(text);
-    ASSERT_TRUE(lagged.ok()) << lagged.status();
-    EXPECT_EQ(lagged->rule, KvRule::lagged) << text;
-    EXPECT_EQ(lagged->lag, 4);
-    EXPECT_EQ(lagged->keep_share, 0.3f);
-    EXPECT_THAT(policy_fields(*lagged),
-                AllOf(Contains(Pair("lag", "4")), Contains(Pair("allocator", "uniform"))));
-  }
-  EXPECT_FALSE(parse_policy("leankv:alpha_low=1:lag=4").ok());
   const auto mass = parse_policy("leankv:mass_high=0.9:mass_keep=0.99");
   ASSERT_TRUE(mass.ok()) << mass.status();
   EXPECT_EQ(mass->rule, KvRule::mass);
@@ -105,7 +97,7 @@ TEST(KvPolicyFields, AFieldChoosesItsRuleAndABudgetReplacesTheOthers) {
 }
 
 TEST(KvPolicyFields, RefusesByName) {
-  EXPECT_THAT(refusal("lean"), AllOf(HasSubstr("'lean'"), HasSubstr("leankv-aggressive")));
+  EXPECT_THAT(refusal("lean"), AllOf(HasSubstr("'lean'"), HasSubstr("leankv, mustafar-70")));
   EXPECT_THAT(refusal("leankv:alfa=1"), AllOf(HasSubstr("'alfa'"), HasSubstr("alpha_high")));
   EXPECT_THAT(refusal("leankv:sinks"), HasSubstr("'sinks'"));
   EXPECT_THAT(refusal("leankv:sinks=many"), HasSubstr("sinks cannot be 'many'"));
@@ -114,6 +106,29 @@ TEST(KvPolicyFields, RefusesByName) {
               AllOf(HasSubstr("keep_share"), HasSubstr("alpha_high")));
   EXPECT_THAT(refusal("leankv:mass_keep=1.5"), HasSubstr("mass_keep"));
   EXPECT_THAT(refusal("leankv:high=k9v9"), HasSubstr("high cannot be 'k9v9'"));
+}
+
+TEST(KvPolicyFields, NameTheSuccessorOfAChoiceThatIsNoLongerServed) {
+  EXPECT_EQ(refusal("h2o"), "'h2o' is no longer served: take kv-compress");
+  EXPECT_EQ(refusal("adakv:keep_tokens=100"), "'adakv' is no longer served: take snapkv");
+  EXPECT_EQ(refusal("f32"), "'f32' is no longer served: take f16");
+  EXPECT_EQ(refusal("leankv:high=k8v2"), "'k8v2' is no longer served: take k6v4r, or k4v4 on CUDA");
+  EXPECT_THAT(refusal("snapkv:head_floor=0.2"), HasSubstr("'head_floor' is no longer served"));
+  EXPECT_THAT(refusal("snapkv:scorer=keyformer"), HasSubstr("'scorer=keyformer' is no longer"));
+  EXPECT_FALSE(parse_format("s50-k8v8").ok());
+}
+
+TEST(KvPolicyFields, HaveSuccessorsThatAreServed) {
+  for (const char* const name :
+       {"leankv-aggressive", "mustafar-50",  "h2o",        "scissorhands", "a2sf",
+        "keyformer",         "lazyeviction", "pyramidkv",  "adakv",        "zigzagkv",
+        "windowkv",          "kvcrush",      "compresskv", "duoattention", "razorattention",
+        "kvzip-50",          "kvzip-25",     "replay-37",  "replay-25",    "k8v2",
+        "s50-k8v8",          "s50-k8v4",     "s70-k8v8",   "s70-k8v4"}) {
+    const std::string successor(kv_successor(name).value_or("none"));
+    const auto policy = parse_policy(successor.substr(0, successor.find(',')));
+    EXPECT_TRUE(policy.ok()) << name << ": " << policy.status();
+  }
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include "models/random_checkpoint.h"
 #include "tests/engine/batching_engine_of.h"
 #include "tests/engine/kv_memory.h"
+#include "tests/engine/kv_named.h"
 #include "tests/engine/recording_sink.h"
 #include "tests/engine/small_model.h"
 #include "tests/kernels/isas.h"
@@ -103,10 +104,9 @@ class LossyPrompts : public testing::Test {
 };
 
 TEST_F(LossyPrompts, AreCompressedAsIfThereWereNoCache) {
-  for (const char* name :
-       {"h2o", "kv-compress", "snapkv", "adakv", "streaming", "leankv-aggressive"}) {
+  for (const char* name : {kAllQueries, "kv-compress", "snapkv", "streaming", kStrictLeanKv}) {
     SCOPED_TRACE(name);
-    KvPreset preset = *find_kv_preset(name);
+    KvPreset preset = kv_named(name);
     // so that thresholds compress at the attention of random weights
     preset.policy.alpha_high = 1.5f;
     preset.policy.alpha_low = 0.9f;
@@ -129,12 +129,12 @@ TEST_F(LossyPrompts, AreCompressedAsIfThereWereNoCache) {
 }
 
 TEST_F(LossyPrompts, EndAtTheirBudget) {
-  KvPreset h2o = *find_kv_preset("h2o");
-  h2o.policy.keep_share = 0;
-  h2o.policy.keep_tokens = 200;
-  const auto engine = this->engine(h2o);
+  KvPreset budget = kv_named(kAllQueries);
+  budget.policy.keep_share = 0;
+  budget.policy.keep_tokens = 200;
+  const auto engine = this->engine(budget);
   const int32_t length = 600;
-  for (int32_t i = 0; i < 3; ++i) {  // h2o scores need every query, so its prompts are never shared
+  for (int32_t i = 0; i < 3; ++i) {  // scores of all queries: nothing is shared
     const KvUsage usage = ask(*engine, request_of(prompt_of(length, 1), 1)).kv.usage;
     ASSERT_EQ(usage.kept.size(), 4u);
     for (const int32_t kept : usage.kept) {
@@ -286,7 +286,7 @@ TEST_F(LossyPrompts, GetWhatTheyAloneUseHandedOverBeforeAnyoneIsPreempted) {
   ladder_ = {kKvK4V2};
   for (const char* name : {"streaming", "leankv", "snapkv"}) {
     SCOPED_TRACE(name);
-    KvPreset preset = *find_kv_preset(name);
+    KvPreset preset = kv_named(name);
     preset.policy.low = preset.policy.has_low_tier() ? kKvK4V2 : kKvK8V4;
     preset.policy.high = kKvK8V4;
     EngineRequest sharing = request_of(prompt_of(560, 1), 79);
@@ -316,15 +316,16 @@ TEST_F(LossyPrompts, GetWhatTheyAloneUseHandedOverBeforeAnyoneIsPreempted) {
 // hold after every step, every request must finish, and every page must be released.
 void LossyPrompts::keep_accounts() {
   const auto preset = [](const char* name) {
-    KvPreset found = *find_kv_preset(name);
+    KvPreset found = kv_named(name);
     found.policy.alpha_high = 1.5f;
     found.policy.alpha_low = 0.9f;
     found.policy.high = kKvK8V4;
     found.policy.low = name == std::string_view("leankv") ? kKvK4V2 : kKvK8V4;
     return found;
   };
-  const std::vector<KvPreset> presets = {preset("leankv"), preset("h2o"), preset("kv-compress"),
-                                         preset("streaming"), *find_kv_preset("k8v4")};
+  const std::vector<KvPreset> presets = {preset("leankv"), preset(kAllQueries),
+                                         preset("kv-compress"), preset("streaming"),
+                                         *find_kv_preset("k8v4")};
   const auto engine = this->engine(presets[0], true, true, presets);
   const int64_t total = engine->stats().pages_total;
   std::mt19937_64 random(11);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tests/engine/engine_fixture.h"
+#include "tests/engine/kv_named.h"
 
 namespace tessera {
 
@@ -23,7 +24,7 @@ inline KvPreset lossy_in_name() {
 // tokens of replays come and go, and whole sections are shared. Behind sections of several groups,
 // short blocks are shared too.
 inline KvPreset replaying_in_name(int32_t section) {
-  KvPreset preset = *find_kv_preset("kvzip-50");
+  KvPreset preset = kv_named(kReplaying);
   preset.policy.high = kKvF16;
   preset.policy.low = kKvF16;
   preset.policy.keep_share = 1;

@@ -14,6 +14,7 @@
 #include "models/shard.h"
 #include "tests/engine/even_grammar.h"
 #include "tests/engine/kv_memory.h"
+#include "tests/engine/kv_named.h"
 #include "tests/engine/recording_sink.h"
 #include "tests/engine/small_model.h"
 #include "tests/kernels/head_profiles.h"
@@ -45,12 +46,11 @@ std::vector<KvPreset> lossy_presets() {
   KvPreset leankv = *find_kv_preset("leankv");
   leankv.policy.alpha_high = 1.5f;
   leankv.policy.alpha_low = 0.5f;
-  KvPreset h2o = *find_kv_preset("h2o");
-  h2o.policy.keep_share = 0.5f;
-  KvPreset duoattention = *find_kv_preset("duoattention");
-  duoattention.policy.sinks = 4;
-  duoattention.policy.keep_tokens = 132;
-  return {leankv, h2o, duoattention};
+  KvPreset scored = kv_named(kAllQueries);
+  scored.policy.keep_share = 0.5f;
+  KvPreset retrieval = kv_named("retrieval-50:high=f16:low=f16");
+  retrieval.policy.keep_tokens = 132;
+  return {leankv, scored, retrieval};
 }
 
 std::vector<Mix> mixes() {
@@ -350,7 +350,7 @@ TEST_F(EngineOnRanks, TightenBudgetsAlike) {
 }
 
 TEST_F(EngineOnRanks, BudgetsThatAreSpreadOverHeadsAreRefusedByName) {
-  for (const char* name : {"adakv", "kv-compress"}) {
+  for (const char* name : {"replay-50", "kv-compress"}) {
     auto engine = make({name, {*find_kv_preset(name)}, {}, 0, 0}, &ranks(), false);
     EXPECT_EQ(engine.ok(), ranks().ranks() == 1) << engine.status();
     if (ranks().ranks() > 1) {

@@ -2,6 +2,7 @@
 
 #include "kernels/kv/kv_policy.h"
 #include "models/config.h"
+#include "tests/engine/kv_named.h"
 
 namespace tessera {
 
@@ -24,7 +25,7 @@ inline ModelConfig small_model(int32_t context, const char* architecture = "Llam
 
 // Returns: a preset whose thresholds demote and drop tokens even in short texts of a small model.
 inline KvPreset lossy(const char* name) {
-  KvPreset preset = *find_kv_preset(name);
+  KvPreset preset = kv_named(name);
   preset.policy.alpha_high = 1.5f;
   preset.policy.alpha_low = 0.5f;
   preset.policy.sinks = 2;
@@ -32,8 +33,8 @@ inline KvPreset lossy(const char* name) {
 }
 
 // Returns: a preset that replays sections of `tokens` tokens, and keeps half of their pages.
-inline KvPreset short_sections(int32_t tokens, const char* like = "kvzip-50") {
-  KvPreset preset = *find_kv_preset(like);
+inline KvPreset short_sections(int32_t tokens, const char* like = kReplaying) {
+  KvPreset preset = kv_named(like);
   preset.policy.section = tokens;
   return preset;
 }
@@ -41,7 +42,7 @@ inline KvPreset short_sections(int32_t tokens, const char* like = "kvzip-50") {
 // Returns: a preset that prunes keys older than the newest tokens, by output-aware scores from the
 // queries in the residual buffer.
 inline KvPreset output_aware() {
-  KvPreset preset = *find_kv_preset("mustafar-50");
+  KvPreset preset = *find_kv_preset("mustafar-70");
   preset.policy.key_score = KvKeyScore::output_aware;
   return preset;
 }

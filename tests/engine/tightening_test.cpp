@@ -13,6 +13,7 @@
 #include "models/random_checkpoint.h"
 #include "tests/engine/batching_engine_of.h"
 #include "tests/engine/kv_memory.h"
+#include "tests/engine/kv_named.h"
 #include "tests/engine/recording_sink.h"
 #include "tests/engine/small_model.h"
 #include "tests/kernels/head_profiles.h"
@@ -26,7 +27,7 @@ constexpr int32_t kTightContext = 640;
 constexpr int32_t kSlots = 4;
 
 KvPreset preset_of(std::string_view name) {
-  KvPreset preset = *find_kv_preset(name);
+  KvPreset preset = kv_named(name);
   // so that thresholds compress at the attention of random weights
   preset.policy.alpha_high = 1.5f;
   preset.policy.alpha_low = 0.5f;
@@ -128,7 +129,7 @@ KvPreset most_tokens(std::string_view name) {
 }
 
 TEST_F(Tightening, ComesBeforePreemption) {
-  for (const char* name : {"h2o", "kv-compress", "streaming"}) {
+  for (const char* name : {kAllQueries, "kv-compress", "streaming"}) {
     SCOPED_TRACE(name);
     const Outcome preempted = crowd(*engine(most_tokens(name), 20), 1);
     EXPECT_GT(preempted.stats.preemptions, 0);
@@ -146,7 +147,7 @@ TEST_F(Tightening, ComesBeforePreemption) {
 
 TEST_F(Tightening, StopsAtTheFloorOfARequestAndThenPreempts) {
   const float floor = 0.6f;
-  const KvPreset preset = most_tokens("h2o");
+  const KvPreset preset = most_tokens(kAllQueries);
   const Outcome outcome = crowd(*engine(preset, 12), floor);
   EXPECT_GT(outcome.stats.kv_tightenings, 0);
   EXPECT_GT(outcome.stats.preemptions, 0);
@@ -163,7 +164,7 @@ TEST_F(Tightening, StopsAtTheFloorOfARequestAndThenPreempts) {
 }
 
 TEST_F(Tightening, SparesDeterministicRequests) {
-  const KvPreset preset = most_tokens("h2o");
+  const KvPreset preset = most_tokens(kAllQueries);
   const Outcome roomy = crowd(*engine(preset, 0), 0.2f, true);
   const Outcome scarce = crowd(*engine(preset, 16), 0.2f, true);
   EXPECT_EQ(roomy.stats.kv_tightenings, 0);
@@ -209,8 +210,8 @@ KvPreset changed(std::string_view name, Change&& change) {
 
 std::vector<KvPreset> presets_of_one_tier() {
   std::vector<KvPreset> presets;
-  for (const char* name : {"h2o", "kv-compress", "snapkv", "pyramidkv", "adakv", "zigzagkv",
-                           "lazyeviction", "streaming", "duoattention", "compresskv"}) {
+  for (const char* name :
+       {kAllQueries, "kv-compress", "snapkv", "streaming", "retrieval-50:high=f16:low=f16"}) {
     presets.push_back(preset_of(name));
     presets.push_back(changed(name, [](KvPolicy& policy) {
       policy.keep_share = 0;
@@ -228,13 +229,14 @@ std::vector<KvPreset> presets_of_one_tier() {
 std::vector<KvPreset> presets_of_two_tiers() {
   std::vector<KvPreset> presets;
   presets.push_back(preset_of("leankv"));
-  presets.push_back(preset_of("leankv-aggressive"));
-  for (const char* name : {"h2o", "adakv", "pyramidkv", "zigzagkv", "razorattention"}) {
+  presets.push_back(preset_of(kStrictLeanKv));
+  for (const char* name : {kAllQueries, "retrieval-50"}) {
     presets.push_back(changed(name, [](KvPolicy& policy) {
       policy.high = kKvK8V4;
       policy.low = kKvK4V2;
       policy.high_share = 0.4f;
       policy.keep_share = 0.7f;
+      policy.keep_tokens = 0;
     }));
   }
   return presets;
@@ -272,7 +274,7 @@ TEST_F(Tightening, KeepsTheAccountsThroughRandomTraffic) {
 }
 
 TEST_F(Tightening, RefusesAFloorOutOfRange) {
-  const auto engine = this->engine(preset_of("h2o"), 0);
+  const auto engine = this->engine(preset_of(kAllQueries), 0);
   EngineRequest request = request_of(3, 1, 1, 0.05f);
   request.sinks = {std::make_shared<RecordingSink>()};
   const auto refused = engine->submit(std::move(request));

@@ -42,13 +42,14 @@ class Forks : public ShippedModel {
   }
 };
 
-constexpr const char* kPresets[] = {"f16",
-                                    "k4v2",
-                                    "leankv",
-                                    "snapkv:keep_share=0.3",
-                                    "h2o:keep_share=0.3",
-                                    "streaming:keep_share=0.3",
-                                    "kvzip-50:section=128"};
+constexpr const char* kPresets[] = {
+    "f16",
+    "k4v2",
+    "leankv",
+    "snapkv:keep_share=0.3",
+    "kv-compress:allocator=uniform:scorer=sum:score_window=0:score_pool=1",
+    "streaming:keep_share=0.3",
+    "replay-50:scorer=replay:section=128"};
 
 TEST_F(Forks, AnswerAsTheEngineDoes) {
   // Five questions in forks of three at once.
@@ -97,7 +98,8 @@ TEST_F(Forks, OfTurnsContinueOneSequence) {
                      trial.forced.end() - static_cast<std::ptrdiff_t>(answered));
   last.forced.erase(last.forced.begin(), last.forced.end() - static_cast<std::ptrdiff_t>(answered));
   last.turns = {{0, trial.turns.back().answered}};
-  for (const char* const preset : {"f16", "kvzip-50:section=64", "replay-50:section=64"}) {
+  for (const char* const preset :
+       {"f16", "replay-50:scorer=replay:section=64", "replay-50:section=64"}) {
     SCOPED_TRACE(preset);
     const std::unique_ptr<Subject> own = subject(preset);
     const TrialResult in_turns = run(*own, {trial})[0];
@@ -111,9 +113,9 @@ TEST_F(Forks, OfTurnsContinueOneSequence) {
   }
 }
 
-TEST_F(Forks, ShowThatStreamingAndH2oAt19PercentAreNotLossless) {
+TEST_F(Forks, ShowThatStreamingAndSnapKvAt19PercentAreNotLossless) {
   std::vector<std::unique_ptr<Subject>> subjects;
-  const char* const presets = "k8v8,streaming:keep_share=0.19,h2o:keep_share=0.19";
+  const char* const presets = "k8v8,streaming:keep_share=0.19,snapkv:keep_share=0.19";
   const auto found = find_eval_presets(presets);
   ASSERT_TRUE(found.ok()) << found.status();
   Report report;

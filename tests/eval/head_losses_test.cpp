@@ -57,8 +57,7 @@ TEST_F(ProfiledHeads, KeepTheirTokensWhereTheModelNeedsThem) {
   const auto losses = measure(tasks(Split::tuning, 384));
   ASSERT_TRUE(losses.ok()) << losses.status();
   ASSERT_EQ(std::ssize(losses->losses), 12);
-  KvPolicy policy = find_kv_preset("duoattention")->policy;
-  policy.sinks = 4;
+  KvPolicy policy = find_kv_preset("retrieval-50")->policy;
   policy.keep_tokens = 128;
   std::vector<float> reversed;
   for (const float loss : losses->losses) {

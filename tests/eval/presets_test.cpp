@@ -26,6 +26,12 @@ TEST(KvPresets, PutTheReferenceFirstAndEachOnce) {
   EXPECT_THAT(names("f32,f16,f32"), ElementsAre("f16", "f32"));
 }
 
+TEST(KvPresets, HaveF32AsAReferenceThoughNoServerHasIt) {
+  const auto presets = find_eval_presets("f32");
+  ASSERT_TRUE(presets.ok()) << presets.status();
+  EXPECT_EQ(presets->back().policy.high, kKvF32);
+}
+
 TEST(KvPresets, IncludeThoseOfThePapersWithTheirSources) {
   EXPECT_EQ(names("papers").size(), paper_settings().size() + 1);
   EXPECT_THAT(names("papers"), testing::Contains("snapkv@paper"));
@@ -43,7 +49,7 @@ TEST(KvPresets, RefuseAnUnknownOneAndListTheKnown) {
   const auto refused = find_eval_presets("f16,k9v9");
   EXPECT_EQ(refused.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(refused.status().message()),
-              AllOf(HasSubstr("'k9v9'"), HasSubstr("f32, f16")));
+              AllOf(HasSubstr("'k9v9'"), HasSubstr("leankv, mustafar-70")));
 }
 
 absl::Status refusal(std::vector<const char*> arguments) {

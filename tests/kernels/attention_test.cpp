@@ -30,8 +30,8 @@ constexpr KvFormat kFormats[] = {kKvF32,
                                  kKvK6V4R,
                                  KvFormat{2, 1},
                                  kKvS70,
-                                 kKvS50K8V4,
-                                 KvFormat{16, 8, 125, 1000},
+                                 kKvS50K4V4,
+                                 KvFormat{16, 4, 125, 1000},
                                  KvFormat{4, 16, 1000, 1}};
 
 AttentionShape uniform(KvFormat format) {
@@ -129,10 +129,10 @@ TEST_P(Attention, IsNearDoublePrecisionOverTwoTiers) {
   uint32_t seed = 200;
   for (const Tiers tiers :
        {Tiers{kKvK8V4, kKvK4V2}, Tiers{kKvF16, kKvK4V4}, Tiers{kKvK8V8, kKvK4V1},
-        Tiers{kKvK4V2, kKvK4V2}, Tiers{kKvF16, kKvF16}, Tiers{kKvS50, kKvS70K8V8},
+        Tiers{kKvK4V2, kKvK4V2}, Tiers{kKvF16, kKvF16}, Tiers{kKvS50, kKvS70K4V4},
         Tiers{kKvK8V4, kKvK4V2R}, Tiers{kKvK4V4R, kKvK4V2R}, Tiers{kKvK4V4R, kKvK4V2},
         Tiers{kKvK4V4R, kKvS70K4V4}, Tiers{kKvK4V3R, kKvK3V2R}, Tiers{kKvK6V4R, kKvK4V2},
-        Tiers{kKvFp8, kKvK3V3R}, Tiers{kKvS50K8V8, kKvK4V2R}}) {
+        Tiers{kKvFp8, kKvK3V3R}, Tiers{kKvS50K4V4, kKvK4V2R}}) {
     for (const KvRow history : {KvRow{0, 0}, KvRow{1, 0}, KvRow{0, 1}, KvRow{64, 64}, KvRow{63, 65},
                                 KvRow{200, 0}, KvRow{0, 200}, KvRow{130, 77}}) {
       SCOPED_TRACE(testing::Message() << "seed " << seed);
@@ -401,7 +401,7 @@ TEST(SparseHalves, CostAFiveHundredthOfValuesOnAverage) {
   if (!cpu_supports(CpuIsa::avx512_fp16)) {
     GTEST_SKIP() << "no AVX512-FP16";
   }
-  for (const KvFormat format : {kKvS50, kKvS70, kKvS70K8V8}) {
+  for (const KvFormat format : {kKvS50, kKvS70, kKvS70K4V4}) {
     AttentionShape shape = uniform(format);
     shape.head_dim = 128;
     shape.gqa_ratio = 4;

@@ -1,11 +1,9 @@
 #pragma once
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <limits>
-#include <set>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -51,9 +49,6 @@ class CompressionOracle {
         }
         break;
       default: {
-        if (policy_.rule == KvRule::lagged && sequence_.tokens / kKvGroup % policy_.lag != 0) {
-          return;
-        }
         const std::vector<int32_t> budgets = spread(rows);
         for (size_t i = 0; i < rows.size(); ++i) {
           by_budget(rows[i], budgets[i]);
@@ -63,13 +58,6 @@ class CompressionOracle {
   }
 
   double significance(const OracleToken& token) const {
-    if (policy_.scorer == KvScorer::recurrence) {
-      // 5 bits of exponent and 7 digits of the longest interval, 20 bits of the last age.
-      const auto bits = std::bit_cast<uint32_t>(token.score);
-      const auto expected = static_cast<float>((bits >> 20 & 127) << (bits >> 27)) + 1;
-      const uint32_t age = static_cast<uint32_t>(sequence_.tokens - token.position);
-      return expected / (expected + static_cast<float>(age - (bits & 0xfffff)));
-    }
     if (policy_.scorer != KvScorer::mean) {
       return token.score;
     }
@@ -218,109 +206,16 @@ class CompressionOracle {
     switch (policy_.allocator) {
       case KvAllocator::uniform:
         break;
-      case KvAllocator::pyramid:
-        for (int32_t i = 0; i < layers_ * heads_; ++i) {
-          const double first = std::min<double>(
-              2.0 * mean - mean / double{policy_.pyramid_steepness}, sequence_.tokens);
-          const double last = 2.0 * mean - first;
-          const int32_t layer = i / heads_;
-          const double depth = layers_ > 1 ? static_cast<double>(layer) / (layers_ - 1) : 0.5;
-          budgets[static_cast<size_t>(i)] =
-              static_cast<int32_t>(std::floor(first + depth * (last - first)));
-        }
-        break;
-      case KvAllocator::heads:
-        for (int32_t layer = 0; layer < layers_; ++layer) {
-          spread_layer(rows, layer, mean, budgets);
-        }
-        break;
       case KvAllocator::pages:
         spread_pages(rows, mean, budgets);
-        break;
-      case KvAllocator::zigzag:
-        spread_zigzag(rows, mean, budgets);
         break;
       case KvAllocator::retrieval:
         for (size_t i = 0; i < rows.size(); ++i) {
           const bool keeps_all = profiles_[i].place < policy_.retrieval_share;
           budgets[i] = keeps_all ? sequence_.tokens : mean;
         }
-        break;
-      case KvAllocator::losses:
-        for (size_t i = 0; i < rows.size(); ++i) {
-          const double floor = double{policy_.head_floor} * mean;
-          const double budget = floor + (mean - floor) * double{profiles_[i].weight};
-          budgets[i] = std::min(sequence_.tokens, static_cast<int32_t>(std::floor(budget)));
-        }
     }
     return budgets;
-  }
-
-  void spread_layer(const std::vector<OracleRow>& rows, int32_t layer, int32_t mean,
-                    std::vector<int32_t>& budgets) const {
-    std::vector<std::tuple<double, int32_t, size_t>> own;  // score, position, row
-    std::vector<int32_t> adaptive(rows.size());
-    int64_t anyway = 0;
-    for (size_t row = static_cast<size_t>(layer * heads_);
-         row < static_cast<size_t>((layer + 1) * heads_); ++row) {
-      for (const OracleToken& token : rows[row]) {
-        if (is_protected(token)) {
-          ++anyway;
-          ++adaptive[row];
-        } else {
-          own.emplace_back(significance(token), token.position, row);
-        }
-      }
-    }
-    std::sort(own.rbegin(), own.rend());
-    const int64_t wins =
-        std::min<int64_t>(std::max<int64_t>(int64_t{heads_} * mean - anyway, 0), std::ssize(own));
-    for (int64_t i = 0; i < std::ssize(own); ++i) {
-      // Equal score and position in several heads: all tokens that tie with the last winner win.
-      const auto& [score, position, row] = own[static_cast<size_t>(i)];
-      const bool won = wins > 0 && std::tie(score, position) >=
-                                       std::tie(std::get<0>(own[static_cast<size_t>(wins - 1)]),
-                                                std::get<1>(own[static_cast<size_t>(wins - 1)]));
-      adaptive[row] += won ? 1 : 0;
-    }
-    for (size_t row = static_cast<size_t>(layer * heads_);
-         row < static_cast<size_t>((layer + 1) * heads_); ++row) {
-      const double floor = policy_.head_floor;
-      budgets[row] = std::min(
-          sequence_.tokens, static_cast<int32_t>(std::floor(
-                                floor * mean + (1 - floor) * static_cast<double>(adaptive[row]))));
-    }
-  }
-
-  // Every row gets head_floor of the mean. It gets the part of the rest that it has of the tokens
-  // which all rows need for 90 % of their attention.
-  void spread_zigzag(const std::vector<OracleRow>& rows, int32_t mean,
-                     std::vector<int32_t>& budgets) const {
-    std::vector<double> needed;
-    double sum = 0;
-    for (const OracleRow& row : rows) {
-      std::vector<double> own;
-      double all = 0;
-      for (const OracleToken& token : row) {
-        all += significance(token);
-        if (!is_protected(token)) {
-          own.push_back(significance(token));
-        }
-      }
-      std::sort(own.begin(), own.end());
-      double left_out = 0;
-      size_t out = 0;
-      while (out < own.size() && left_out + own[out] <= (1 - 0.9) * all) {
-        left_out += own[out++];
-      }
-      needed.push_back(static_cast<double>(row.size() - out));
-      sum += needed.back();
-    }
-    const double floor = double{policy_.head_floor} * mean;
-    for (size_t i = 0; i < rows.size(); ++i) {
-      const double part = (mean - floor) * static_cast<double>(rows.size()) * needed[i] / sum;
-      budgets[i] = std::min(sequence_.tokens, static_cast<int32_t>(std::floor(floor + part)));
-    }
   }
 
   // Page by page: evicts from the row whose next page has the worst best token.

@@ -104,7 +104,7 @@ class CompressionWorld {
       const KvRow counts = pages().rows[row(slot, i)];
       const int32_t first = counts.high + (at.tokens + count) % kKvGroup - count;
       for (int32_t t = 0; t < count; ++t) {
-        const KvTokenScore token_score{new_score(at.policy.scorer, count - 1 - t), at.tokens + t};
+        const KvTokenScore token_score{random_score(), at.tokens + t};
         if (shape_.section_scores == 0) {
           pages().token_score_row(row(slot, i))[first + t] = token_score;
         }
@@ -114,29 +114,9 @@ class CompressionWorld {
   }
 
   // Coarse, so that ties are common; mostly small, like attention.
-  // Returns: score of a token at age `age`. A state is the one after attention at random ages.
-  float new_score(KvScorer scorer, int32_t age) {
-    return with_scorer(scorer, [&](auto type) {
-      if constexpr (decltype(type)::kHasState) {
-        float state = 0;
-        for (int32_t at = 0; at <= age; at += 1 + static_cast<int32_t>(random_() % 64)) {
-          state = decltype(type)::update(state, 1, at);
-        }
-        return state;
-      } else {
-        return random_score();
-      }
-    });
-  }
   float random_score() {
     const int32_t x = static_cast<int32_t>(random_() % 64);
     return static_cast<float>(x * x * x) / 65536.0f;
-  }
-  // A state gets attention from a third of the queries.
-  template <class Scorer>
-  float random_contribution() {
-    const float score = random_score();
-    return Scorer::kHasState ? std::floor(score) : score;
   }
   // Changes all scores, as a later query would.
   void change_scores(int32_t slot) {
@@ -144,9 +124,7 @@ class CompressionWorld {
     for (int32_t i = 0; i < rows(); ++i) {
       for_each_token_score(slot, i, [&](KvTokenScore& token_score) {
         token_score.score = with_scorer(at.policy.scorer, [&](auto scorer) {
-          return score_after<decltype(scorer)>(token_score.score,
-                                               random_contribution<decltype(scorer)>(), 1.0f,
-                                               at.tokens - 1 - token_score.position);
+          return score_after<decltype(scorer)>(token_score.score, random_score());
         });
       });
     }

@@ -7,14 +7,12 @@
 
 namespace tessera {
 
-// Returns: profiles of rows in no order, whose weights have a mean of 1.
+// Returns: profiles of rows in no order.
 inline std::vector<HeadProfile> uneven_head_profiles(int64_t rows) {
   std::vector<HeadProfile> profiles;
   for (int64_t row = 0; row < rows; ++row) {
     const int64_t place = rows - 1 - (row + rows / 2) % rows;
-    profiles.push_back(
-        {.place = static_cast<float>(place) / static_cast<float>(rows),
-         .weight = 2 * (static_cast<float>(rows - 1 - place) + 0.5f) / static_cast<float>(rows)});
+    profiles.push_back({.place = static_cast<float>(place) / static_cast<float>(rows)});
   }
   return profiles;
 }

@@ -11,12 +11,13 @@
 #include "kernels/cpu/pages/sparse_codec.h"
 #include "tests/kernels/compression_world.h"
 #include "tests/kernels/isas.h"
+#include "tests/kernels/policies.h"
 
 namespace tessera {
 namespace {
 
 KvPolicy output_aware(KvFormat pruned) {
-  KvPolicy policy = find_kv_preset("mustafar-50")->policy;
+  KvPolicy policy = preset("mustafar-70");
   policy.low = pruned;
   policy.key_score = KvKeyScore::output_aware;
   return policy;
@@ -220,7 +221,7 @@ TEST(OutputAwareKeys, ArePrunedByRecentQueriesWhenTheyGoToTheLowTier) {
 }
 
 TEST(OutputAwareKeys, AreForPoliciesThatPruneKeysBehindADenserTier) {
-  KvPolicy policy = output_aware(kKvS70K8V4);
+  KvPolicy policy = output_aware(kKvS70K4V4);
   EXPECT_EQ(policy_error(policy), "");
   EXPECT_EQ(policy.shareable(200), 128) << "the summed queries are the sequence's own";
   EXPECT_EQ(policy.shareable(63), 0);

@@ -3,33 +3,27 @@
 #include <cmath>
 
 #include "tests/kernels/compression_world.h"
+#include "tests/kernels/policies.h"
 
 namespace tessera {
 namespace {
-
-KvPolicy preset(const char* name) {
-  const KvPreset* found = find_kv_preset(name);
-  EXPECT_NE(found, nullptr) << name;
-  return found->policy;
-}
-
-KvPolicy with_formats(KvPolicy policy, KvFormat high, KvFormat low) {
-  policy.high = high;
-  policy.low = low;
-  EXPECT_EQ(policy_error(policy), "");
-  return policy;
-}
 
 // Policies of every scorer, allocator and rule, with one tier and with two. Their numbers are
 // chosen so that some tokens are kept, demoted and dropped.
 std::vector<KvPolicy> policies() {
   std::vector<KvPolicy> all;
-  for (const char* name : {"leankv", "leankv-aggressive", "h2o", "kv-compress", "snapkv",
-                           "pyramidkv", "adakv", "zigzagkv", "lazyeviction", "streaming",
-                           "mustafar-70", "razorattention", "compresskv", "windowkv", "kvcrush"}) {
+  for (const char* name :
+       {"leankv", "kv-compress", "snapkv", "streaming", "mustafar-70", "retrieval-50"}) {
     all.push_back(preset(name));
   }
-  for (KvPolicy policy : {preset("leankv"), preset("h2o"), preset("adakv"), preset("pyramidkv")}) {
+  all.push_back(strict_leankv());
+  all.push_back(all_queries());
+  KvPolicy retrieval = preset("retrieval-50");  // of fewer tokens, by scores
+  retrieval.scorer = KvScorer::mean;
+  retrieval.score_generated = true;
+  retrieval.keep_tokens = 100;
+  all.push_back(retrieval);
+  for (KvPolicy policy : {preset("leankv"), all_queries(), retrieval, preset("snapkv")}) {
     policy = with_formats(policy, kKvK8V4, kKvK4V2);
     policy.alpha_low = 0.3f;
     policy.high_share = 0.4f;
@@ -48,16 +42,10 @@ std::vector<KvPolicy> policies() {
     policy.low = policy.high;
     all.push_back(policy);
   }
-  KvPolicy tokens = preset("h2o");
+  KvPolicy tokens = all_queries();
   tokens.keep_share = 0;
   tokens.keep_tokens = 150;
   all.push_back(tokens);
-  KvPolicy lagged = with_formats(preset("lazyeviction"), kKvK8V4, kKvK4V2);
-  lagged.lag = 3;
-  lagged.recent = 1;
-  lagged.high_share = 0.5f;
-  lagged.allocator = KvAllocator::zigzag;
-  all.push_back(lagged);
   return all;
 }
 
@@ -65,7 +53,7 @@ std::vector<KvPolicy> policies() {
 std::vector<std::pair<KvFormat, KvFormat>> tier_pairs() {
   return {{kKvK8V4, kKvK4V2},    {kKvF16, kKvK8V8},    {kKvF16, kKvK4V4},   {kKvK8V8, kKvK8V4},
           {kKvK4V2, kKvK4V1},    {kKvK4V8, kKvK2V4},   {kKvF16, {2, 1}},    {kKvF16, kKvS70},
-          {kKvK8V4, kKvS70K4V4}, {kKvS50, kKvS70K8V8}, {kKvK8V4, kKvK4V2R}, {kKvK4V4R, kKvK4V2R},
+          {kKvK8V4, kKvS70K4V4}, {kKvS50, kKvS70K4V4}, {kKvK8V4, kKvK4V2R}, {kKvK4V4R, kKvK4V2R},
           {kKvK4V4R, kKvK4V1},   {kKvK4V3R, kKvK3V3R}, {kKvK8V4, kKvK6V4R}, {kKvK6V4R, kKvK4V2},
           {kKvK8V4, kKvK3V2R},   {kKvF16, kKvFp8},     {kKvFp8, kKvK4V2}};
 }
@@ -163,7 +151,7 @@ TEST(KvCompress, DecidesAsTheOracleAtThePromptsEndAndGroupByGroup) {
 // sequence whose earlier sections are sinks, and no replay.
 TEST(KvCompress, ForgetsAReplayAndKeepsTheBestPagesOfItsSection) {
   constexpr int32_t kSection = 128;
-  KvPolicy policy = with_formats(preset("kvzip-50"), kKvK8V4, kKvK8V4);
+  KvPolicy policy = with_formats(replaying(), kKvK8V4, kKvK8V4);
   for (uint32_t seed = 40; seed < 44; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     WorldShape shape = shape_for(policy);
@@ -217,7 +205,7 @@ TEST(KvCompress, ServesEveryPairOfTiersAndHeadDimension) {
         if (isa != CpuIsa::scalar && head_dim % 8 != 0) {
           continue;
         }
-        KvPolicy policy = with_formats(preset("h2o"), high, low);
+        KvPolicy policy = with_formats(all_queries(), high, low);
         policy.keep_share = 0.7f;
         policy.high_share = 0.5f;
         WorldShape shape = shape_for(policy);
@@ -289,7 +277,7 @@ TEST(KvCompress, LeavesPagesAloneThatOthersOwnToo) {
 }
 
 TEST(KvCompress, KeepsABudgetInBytes) {
-  KvPolicy policy = with_formats(preset("h2o"), kKvK8V4, kKvK4V2);
+  KvPolicy policy = with_formats(all_queries(), kKvK8V4, kKvK4V2);
   policy.keep_share = 0;
   for (const float high_share : {0.0f, 0.3f, 1.0f}) {
     policy.high_share = high_share;
@@ -398,12 +386,12 @@ void expect_within_budget(CompressionWorld& world, int32_t slot) {
 TEST(KvCompress, KeepsItsInvariantsThroughAHundredThousandOperations) {
   std::vector<KvPolicy> all = policies();
   for (const auto& [high, low] : tier_pairs()) {
-    all.push_back(with_formats(preset("leankv-aggressive"), high, low));
+    all.push_back(with_formats(strict_leankv(), high, low));
     all.back().alpha_low = 0.4f;
   }
   for (const KvFormat format : named_formats()) {
     if (!(format == kKvF32)) {
-      all.push_back(with_formats(preset("h2o"), format, format));
+      all.push_back(with_formats(all_queries(), format, format));
     }
   }
   const int32_t rounds = 100000 / static_cast<int32_t>(all.size()) + 1;

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "kernels/backend.h"
+#include "tests/kernels/policies.h"
 
 namespace tessera {
 namespace {
@@ -13,10 +14,7 @@ namespace {
 using testing::HasSubstr;
 
 KvPolicy leankv() {
-  return find_kv_preset("leankv")->policy;
-}
-KvPolicy h2o() {
-  return find_kv_preset("h2o")->policy;
+  return preset("leankv");
 }
 
 template <class Change>
@@ -26,12 +24,18 @@ std::string error_after(KvPolicy policy, Change&& change) {
 }
 
 TEST(KvPolicy, EveryPresetIsValidAndFoundByItsName) {
-  for (const KvPreset& preset : kv_presets()) {
+  for (const KvPreset& preset : kv_choices()) {
     EXPECT_EQ(policy_error(preset.policy), "") << preset.name;
-    ASSERT_NE(find_kv_preset(preset.name), nullptr);
-    EXPECT_EQ(find_kv_preset(preset.name)->policy, preset.policy) << preset.name << " stands twice";
+    EXPECT_EQ(find_kv_preset(preset.name), preset) << preset.name << " stands twice";
   }
-  EXPECT_EQ(find_kv_preset("leankv2"), nullptr);
+  EXPECT_EQ(find_kv_preset("leankv2"), std::nullopt);
+}
+
+TEST(KvPolicy, OfAFormatKeepsEverythingInItWithoutAPreset) {
+  EXPECT_EQ(find_kv_preset("k4v8"), uniform_kv(kKvK4V8));
+  for (const KvPreset& preset : kv_presets()) {
+    EXPECT_FALSE(kv_format_named(preset.name).has_value()) << preset.name;
+  }
 }
 
 TEST(KvPolicy, NamesTheFieldThatIsOutOfRange) {
@@ -48,22 +52,18 @@ TEST(KvPolicy, NamesTheFieldThatIsOutOfRange) {
               HasSubstr("score_pool"));
   EXPECT_THAT(error_after(leankv(), [](KvPolicy& p) { p.score_pool = 65; }),
               HasSubstr("score_pool"));
-  EXPECT_THAT(error_after(h2o(), [](KvPolicy& p) { p.representative_share = -0.1f; }),
-              HasSubstr("representative_share"));
-  EXPECT_THAT(error_after(leankv(), [](KvPolicy& p) { p.pooling = KvPooling::representatives; }),
-              HasSubstr("needs the rule budget"));
-  EXPECT_THAT(error_after(find_kv_preset("adakv")->policy,
-                          [](KvPolicy& p) { p.pooling = KvPooling::representatives; }),
-              HasSubstr("allocator heads compares scores"));
-  EXPECT_THAT(error_after(h2o(), [](KvPolicy& p) { p.retrieval_share = 1.5f; }),
+  EXPECT_THAT(error_after(all_queries(), [](KvPolicy& p) { p.retrieval_share = 1.5f; }),
               HasSubstr("retrieval_share"));
   EXPECT_THAT(error_after(leankv(), [](KvPolicy& p) { p.score_window = -1; }),
               HasSubstr("score_window"));
-  EXPECT_THAT(error_after(h2o(), [](KvPolicy& p) { p.keep_share = 1.5f; }),
+  EXPECT_THAT(error_after(all_queries(), [](KvPolicy& p) { p.keep_share = 1.5f; }),
               HasSubstr("keep_share"));
-  EXPECT_THAT(error_after(h2o(), [](KvPolicy& p) { p.high_share = 2; }), HasSubstr("high_share"));
-  EXPECT_THAT(error_after(h2o(), [](KvPolicy& p) { p.keep_share = 0; }), HasSubstr("one of"));
-  EXPECT_THAT(error_after(h2o(), [](KvPolicy& p) { p.keep_tokens = 10; }), HasSubstr("one of"));
+  EXPECT_THAT(error_after(all_queries(), [](KvPolicy& p) { p.high_share = 2; }),
+              HasSubstr("high_share"));
+  EXPECT_THAT(error_after(all_queries(), [](KvPolicy& p) { p.keep_share = 0; }),
+              HasSubstr("one of"));
+  EXPECT_THAT(error_after(all_queries(), [](KvPolicy& p) { p.keep_tokens = 10; }),
+              HasSubstr("one of"));
 }
 
 TEST(KvPolicy, RefusesWhatDoesNotGoTogether) {
@@ -75,41 +75,37 @@ TEST(KvPolicy, RefusesWhatDoesNotGoTogether) {
                             p.low = {4, 3};
                           }),
               HasSubstr("without kernels"));
-  EXPECT_THAT(error_after(h2o(), [](KvPolicy& p) { p.high = p.low = kKvF32; }), HasSubstr("f32"));
+  EXPECT_THAT(error_after(all_queries(), [](KvPolicy& p) { p.high = p.low = kKvF32; }),
+              HasSubstr("f32"));
   EXPECT_THAT(error_after(leankv(), [](KvPolicy& p) { p.scorer = KvScorer::none; }),
               HasSubstr("scorer"));
   EXPECT_THAT(error_after(leankv(), [](KvPolicy& p) { p.score_generated = false; }),
               HasSubstr("compress_generated"));
-  EXPECT_THAT(error_after(leankv(), [](KvPolicy& p) { p.allocator = KvAllocator::heads; }),
+  EXPECT_THAT(error_after(leankv(), [](KvPolicy& p) { p.allocator = KvAllocator::retrieval; }),
               HasSubstr("allocator"));
-  EXPECT_THAT(error_after(h2o(),
+  EXPECT_THAT(error_after(all_queries(),
                           [](KvPolicy& p) {
                             p.allocator = KvAllocator::pages;
                             p.low = kKvK4V2;
                           }),
               HasSubstr("pages"));
-  EXPECT_THAT(error_after(leankv(), [](KvPolicy& p) { p.scorer = KvScorer::recurrence; }),
-              HasSubstr("divides a budget"));
-  EXPECT_THAT(
-      error_after(find_kv_preset("lazyeviction")->policy, [](KvPolicy& p) { p.score_pool = 3; }),
-      HasSubstr("score_pool"));
-  EXPECT_THAT(error_after(find_kv_preset("lazyeviction")->policy, [](KvPolicy& p) { p.lag = 0; }),
-              HasSubstr("lag"));
+  EXPECT_THAT(error_after(leankv(), [](KvPolicy& p) { p.scorer = KvScorer::replay; }),
+              HasSubstr("score_pool"));
   EXPECT_THAT(error_after(leankv(), [](KvPolicy& p) { p.rule = KvRule::keep_all; }),
               HasSubstr("low"));
 }
 
 TEST(KvPolicy, SaysWhichQueriesCount) {
-  const KvScoring score_window = scoring_of(find_kv_preset("snapkv")->policy, 100);
+  const KvScoring score_window = scoring_of(preset("snapkv"), 100);
   EXPECT_EQ(score_window.begin, 68);
   EXPECT_EQ(score_window.end, 100);
   const KvScoring running = scoring_of(leankv(), 10);
   EXPECT_EQ(running.begin, 0);
   EXPECT_EQ(running.end, std::numeric_limits<int32_t>::max());
-  const KvScoring streaming = scoring_of(find_kv_preset("streaming")->policy, 40);
+  const KvScoring streaming = scoring_of(preset("streaming"), 40);
   EXPECT_TRUE(streaming.token_scores);
   EXPECT_EQ(streaming.begin, streaming.end);
-  EXPECT_FALSE(scoring_of(find_kv_preset("k8v4")->policy, 40).token_scores);
+  EXPECT_FALSE(scoring_of(preset("k8v4"), 40).token_scores);
 }
 
 }  // namespace

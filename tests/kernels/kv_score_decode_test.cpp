@@ -20,12 +20,12 @@ TEST_P(KvScoreDecode, TakesWhatAttentionLeft) {
   }
   uint32_t seed = 1;
   for (const KvFormat format : {kKvF16, kKvFp8, kKvK8V4, kKvK4V2, kKvK2V4, kKvK4V2R, kKvK3V3R,
-                                kKvK6V4R, kKvS50, kKvS70K8V4}) {
+                                kKvK6V4R, kKvS50, kKvS70K4V4}) {
     if (!serves(device(), format)) {
       continue;
     }
     SCOPED_TRACE(testing::Message() << "seed " << seed);
-    ScoreShape shape{.policy = scored(static_cast<KvScorer>(2 + seed % 7), 40, true, format)};
+    ScoreShape shape{.policy = scored(static_cast<KvScorer>(1 + seed % 4), 40, true, format)};
     shape.gqa_ratio = seed % 2 == 0 ? 3 : 5;
     shape.prompt = 124;
     shape.tokens = 130;  // a group closes
@@ -77,22 +77,6 @@ TEST_P(KvScoreDecode, OfASectionAreThoseThatItsTokensHaveAmongAll) {
       shape.section = 128;
       expect_scores_of_the_section_alone(device(), shape, 12,
                                          {{192, 70}, {192, 1, 63, 1, 5}, {150, 42, 69, 1}});
-    }
-  }
-}
-
-// Keyformer's temperature rises with each generated token.
-TEST_P(KvScoreDecode, TakesTheProbabilitiesOfTheScorersOwnSoftmax) {
-  ScoreShape shape{.policy = scored(KvScorer::keyformer, 20, true, kKvK8V4)};
-  shape.prompt = 70;
-  shape.tokens = 90;
-  ScoredSequence sequence(shape, 11);
-  const auto scores = sequence.run(device(), {70, 1, 1, 1, 17});
-  for (int32_t head = 0; head < shape.kv_heads; ++head) {
-    const std::vector<double> expected = sequence.expected(head);
-    for (size_t t = 0; t < expected.size(); ++t) {
-      ASSERT_NEAR(scores[static_cast<size_t>(head)][t], expected[t], 1e-5 + 2e-3 * expected[t])
-          << "head " << head << " token " << t;
     }
   }
 }

@@ -20,8 +20,8 @@ TEST_P(KvScore, IsTheAttentionOfTheScoredQueries) {
     }
     const bool halves = format.is_sparse() && multiplies_halves(*device().backend);
     const double relative = halves ? 2e-2 : 2e-3;
-    for (const KvScorer scorer : {KvScorer::mean, KvScorer::sum, KvScorer::squares, KvScorer::a2sf,
-                                  KvScorer::keyformer, KvScorer::replay, KvScorer::replay_output}) {
+    for (const KvScorer scorer : {KvScorer::mean, KvScorer::sum, KvScorer::squares,
+                                  KvScorer::replay, KvScorer::replay_output}) {
       if (!serves(device(), scorer)) {
         continue;
       }
@@ -43,84 +43,12 @@ TEST_P(KvScore, IsTheAttentionOfTheScoredQueries) {
   }
 }
 
-// A query may count for a token or not if the attention is within rounding of the even share, so a
-// few tokens may differ by whole queries.
-TEST_P(KvScore, OfScissorhandsCountsTheQueriesToWhichATokenIsPivotal) {
-  uint32_t seed = 300;
-  for (const KvFormat format : {kKvF32, kKvF16, kKvK8V4, kKvK4V2}) {
-    ScoreShape shape{.policy = scored(KvScorer::scissorhands, 40, true, format)};
-    shape.gqa_ratio = 1 + static_cast<int32_t>(seed % 3);
-    SCOPED_TRACE(testing::Message() << "seed " << seed);
-    ScoredSequence sequence(shape, seed++);
-    const auto scores = sequence.run(device(), {100, 100, 30, 40});
-    int64_t tokens = 0;
-    int64_t different = 0;
-    double counted = 0;
-    for (int32_t head = 0; head < shape.kv_heads; ++head) {
-      const std::vector<double> expected = sequence.expected(head);
-      for (size_t t = 0; t < expected.size(); ++t) {
-        ++tokens;
-        counted += expected[t];
-        different += std::abs(scores[static_cast<size_t>(head)][t] - expected[t]) > 1e-3 ? 1 : 0;
-      }
-    }
-    EXPECT_GT(counted, 0);
-    EXPECT_LE(different * 25, tokens) << different << " of " << tokens << " tokens differ";
-  }
-}
-
-// The mean of a Gumbel variable is Euler's constant, and its variance pi^2 / 6.
-TEST(Keyformer, DrawsGumbelNoiseForEachQueryAndToken) {
-  double sum = 0;
-  double squares = 0;
-  constexpr int32_t kTokens = 400;
-  const double lowest = -std::log(-std::log(0.5 / (1 << 23)));
-  for (int32_t query = 0; query < kTokens; ++query) {
-    for (int32_t token = 0; token < kTokens; ++token) {
-      const double z = std::log(keyformer_noise(3, query, token)) + lowest;
-      sum += z;
-      squares += z * z;
-    }
-  }
-  const double mean = sum / (kTokens * kTokens);
-  EXPECT_NEAR(mean, 0.5772, 0.015);
-  EXPECT_NEAR(squares / (kTokens * kTokens) - mean * mean, 1.6449, 0.05);
-}
-
-// As above, a few tokens may differ. The longest interval is rounded down to 7 digits.
-TEST_P(KvScore, OfLazyEvictionComparesTheTimeSinceTheLastAttentionWithTheLongest) {
-  uint32_t seed = 320;
-  for (const KvFormat format : {kKvF32, kKvF16, kKvK8V4}) {
-    ScoreShape shape{.policy = scored(KvScorer::recurrence, 120, true, format)};
-    shape.gqa_ratio = 1 + static_cast<int32_t>(seed % 3);
-    SCOPED_TRACE(testing::Message() << "seed " << seed);
-    ScoredSequence sequence(shape, seed++);
-    const auto states = sequence.run(device(), {100, 100, 30, 40});
-    int64_t tokens = 0;
-    int64_t different = 0;
-    double lowest = 1;
-    for (int32_t head = 0; head < shape.kv_heads; ++head) {
-      const std::vector<double> expected = sequence.expected_recurrence(head);
-      for (size_t t = 0; t < expected.size(); ++t) {
-        const double actual = RecurrenceScorer::significance(
-            states[static_cast<size_t>(head)][t], shape.tokens - static_cast<int32_t>(t));
-        ++tokens;
-        lowest = std::min(lowest, expected[t]);
-        different += std::abs(actual - expected[t]) > 0.02 ? 1 : 0;
-      }
-    }
-    EXPECT_LT(lowest, 0.5);
-    EXPECT_LE(different * 25, tokens) << different << " of " << tokens << " tokens differ";
-  }
-}
-
 TEST_P(KvScore, DoesNotDependOnChunks) {
   const std::vector<std::vector<int32_t>> cuts{
       {192, 8, 70}, {1, 63, 64, 64, 8, 1, 1, 1, 67}, {199, 1, 55, 1, 14}, {100, 100, 70}};
-  for (const KvFormat format : {kKvF16, kKvK8V4, kKvK4V2, kKvS50, kKvS70K8V4}) {
+  for (const KvFormat format : {kKvF16, kKvK8V4, kKvK4V2, kKvS50, kKvS70K4V4}) {
     for (const KvScorer scorer :
-         {KvScorer::mean, KvScorer::squares, KvScorer::scissorhands, KvScorer::a2sf,
-          KvScorer::recurrence, KvScorer::keyformer, KvScorer::replay, KvScorer::replay_output}) {
+         {KvScorer::mean, KvScorer::squares, KvScorer::replay, KvScorer::replay_output}) {
       if (!serves(device(), scorer)) {
         continue;
       }
@@ -160,7 +88,7 @@ TEST_P(KvScore, WeightsThatAttentionLeftGiveTheBitsOfAnotherProduct) {
     }
     for (const int32_t gqa_ratio : {1, 2, 4, 8}) {
       const int32_t head_dims[] = {64, 80, 128};
-      ScoreShape shape{.policy = scored(static_cast<KvScorer>(1 + seed % 7), 40, true, format)};
+      ScoreShape shape{.policy = scored(static_cast<KvScorer>(1 + seed % 4), 40, true, format)};
       shape.gqa_ratio = gqa_ratio;
       shape.head_dim = head_dims[seed % 3];
       shape.tokens = 210;

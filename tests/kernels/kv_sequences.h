@@ -15,14 +15,14 @@ namespace tessera {
 
 // Formats that are sparse on one side. The other side keeps all channels, as f16 or as codes.
 inline constexpr KvFormat kKeysAlone{16, 16, 125, 1000};
-inline constexpr KvFormat kValuesAlone{8, 4, 1000, 1};
+inline constexpr KvFormat kValuesAlone{16, 4, 1000, 1};
 
 // Named formats, at least two of each kind, and the two above.
 inline const std::vector<KvFormat>& named_formats() {
   static const std::vector<KvFormat> kFormats{
-      kKvF32,   kKvF16,  kKvFp8,  kKvK8V8,    kKvK8V4,    kKvK8V2,    kKvK4V4,    kKvK4V2,
-      kKvK4V1,  kKvK4V8, kKvK2V4, kKvK6V4R,   kKvK4V4R,   kKvK4V2R,   kKvK4V3R,   kKvK3V3R,
-      kKvK3V2R, kKvS50,  kKvS70,  kKvS50K8V4, kKvS70K8V8, kKvS70K4V4, kKeysAlone, kValuesAlone};
+      kKvF32,  kKvF16,  kKvFp8,     kKvK8V8,    kKvK8V4,    kKvK4V4,     kKvK4V2,  kKvK4V1,
+      kKvK4V8, kKvK2V4, kKvK6V4R,   kKvK4V4R,   kKvK4V2R,   kKvK4V3R,    kKvK3V3R, kKvK3V2R,
+      kKvS50,  kKvS70,  kKvS50K4V4, kKvS70K4V4, kKeysAlone, kValuesAlone};
   return kFormats;
 }
 

@@ -176,7 +176,7 @@ class NewestTokens : public testing::TestWithParam<Device> {};
 
 TEST_P(NewestTokens, AreReadDenseBesidesThoseOfTheOwnGroup) {
   const double max = multiplies_halves(*GetParam().backend) ? 1e-2 : 2e-3;
-  for (const KvFormat format : {kKvS50, kKvS70K8V4, kKeysAlone}) {
+  for (const KvFormat format : {kKvS50, kKvS70K4V4, kKeysAlone}) {
     for (const int32_t newest : {0, 1, 32, 64}) {
       const NewestShape shape{.format = format, .newest = newest};
       NewestDense sequence(shape, GetParam(), 3);

@@ -382,7 +382,7 @@ TEST(OpCost, KvScoreReadsKeysThatCountingQueriesSee) {
 TEST(OpCost, KvScoreReadsTheWeightsThatAttentionWroteInPlaceOfKeys) {
   const Rows rows(kKvK8V4, 64);
   const std::vector<SequenceSpan> spans{{0, 0, 1, 97, {}}};
-  const std::vector<KvScoring> scorings{{true, KvScorer::mean, 1, 90, 140}};
+  const std::vector<KvScoring> scorings{{true, KvScorer::mean, 90, 140}};
   KvScoreArgs args;
   args.sequences = spans;
   args.scorings = scorings;
@@ -403,7 +403,7 @@ TEST(OpCost, KvScoreReadsTheWeightsThatAttentionWroteInPlaceOfKeys) {
 TEST(OpCost, KvScoreReadsTheGroupsOfItsStepDenseOrClosed) {
   const Rows rows(kKvK8V4, 128);  // as the step leaves them
   const std::vector<SequenceSpan> spans{{0, 0, 120, 20, {}}};
-  const std::vector<KvScoring> scorings{{true, KvScorer::mean, 1, 70, 140}};
+  const std::vector<KvScoring> scorings{{true, KvScorer::mean, 70, 140}};
   KvScoreArgs args;
   args.sequences = spans;
   args.scorings = scorings;

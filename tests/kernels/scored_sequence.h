@@ -16,10 +16,6 @@
 
 namespace tessera {
 
-inline float keyformer_noise(int32_t layer, int32_t query, int32_t token) {
-  return KeyformerScorer::noise(layer, query, token, [](float x) { return std::log(x); });
-}
-
 struct ScoreShape {
   KvPolicy policy;
   int32_t head_dim = 16;
@@ -82,56 +78,18 @@ class ScoredSequence {
     const KvScoring scoring = scoring_of(shape_.policy, shape_.prompt);
     std::vector<double> scores(static_cast<size_t>(shape_.tokens));
     for (int32_t p = scoring.begin; p < std::min(scoring.end, shape_.tokens); ++p) {
-      if (scoring.scorer == KvScorer::a2sf) {  // each scored query forgets a part
-        for (double& score : scores) {
-          score *= double{shape_.policy.score_decay};
-        }
-      }
       for (int32_t g = 0; g < shape_.gqa_ratio; ++g) {
-        std::vector<double> weights = softmax(head, g, p);
-        if (scoring.scorer == KvScorer::keyformer) {
-          weights = keyformer_softmax(weights, p);
-        }
+        const std::vector<double> weights = softmax(head, g, p);
         const double divisor = weighs_output(scoring.scorer) ? residual_rms(p) : 1;
         for (int32_t t = 0; t <= p; ++t) {
           const double a = weights[static_cast<size_t>(t)] / divisor;
           double& score = scores[static_cast<size_t>(t)];
-          score = scoring.scorer == KvScorer::replay
-                      ? std::max(score, a)
-                      : score + contribution(scoring.scorer, a, p + 1);
+          score = scoring.scorer == KvScorer::replay ? std::max(score, a)
+                                                     : score + contribution(scoring.scorer, a);
         }
       }
     }
     return scores;
-  }
-
-  // Expected significance of LazyEviction at the next query, in double precision, over keys as
-  // stored: the time since a head gave the token an even share, against the longest such time.
-  std::vector<double> expected_recurrence(int32_t head) const {
-    const KvScoring scoring = scoring_of(shape_.policy, shape_.prompt);
-    std::vector<int32_t> last(static_cast<size_t>(shape_.tokens));
-    std::vector<int32_t> longest(last.size());
-    std::iota(last.begin(), last.end(), 0);
-    for (int32_t p = scoring.begin; p < std::min(scoring.end, shape_.tokens); ++p) {
-      std::vector<double> highest(last.size());
-      for (int32_t g = 0; g < shape_.gqa_ratio; ++g) {
-        const std::vector<double> weights = softmax(head, g, p);
-        for (size_t t = 0; t < weights.size(); ++t) {
-          highest[t] = std::max(highest[t], weights[t]);
-        }
-      }
-      for (size_t t = 0; t < last.size(); ++t) {
-        if (highest[t] >= 1.0 / (p + 1)) {
-          longest[t] = std::max(longest[t], p - last[t]);
-          last[t] = p;
-        }
-      }
-    }
-    std::vector<double> significance;
-    for (size_t t = 0; t < last.size(); ++t) {
-      significance.push_back((longest[t] + 1.0) / (longest[t] + 1.0 + shape_.tokens - last[t]));
-    }
-    return significance;
   }
 
  private:
@@ -146,30 +104,12 @@ class ScoredSequence {
     return std::sqrt(squares / kResidual);
   }
 
-  // Returns: softmax of (x + z) / temperature, for attention weights exp(x) of the query at `p`.
-  std::vector<double> keyformer_softmax(std::vector<double> weights, int32_t p) const {
-    const int32_t generated = std::max(0, p + 1 - shape_.prompt);
-    const double temperature = std::min(2.0, 1 + 0.01 * generated);
-    double sum = 0;
-    for (size_t t = 0; t < weights.size(); ++t) {
-      const double z = std::log(keyformer_noise(0, p, static_cast<int32_t>(t)));
-      weights[t] = std::exp((std::log(weights[t]) + z) / temperature);
-      sum += weights[t];
-    }
-    for (double& weight : weights) {
-      weight /= sum;
-    }
-    return weights;
-  }
-
-  // Contribution of one query head with attention `a` to a token, among `seen` tokens.
-  double contribution(KvScorer scorer, double a, int32_t seen) const {
+  // Contribution of one query head with attention `a` to a token.
+  double contribution(KvScorer scorer, double a) const {
     switch (scorer) {
       case KvScorer::squares:
       case KvScorer::replay_output:
         return a * a;
-      case KvScorer::scissorhands:
-        return (a >= 1.0 / seen ? 1.0 : 0.0) / shape_.gqa_ratio;
       default:
         return a / shape_.gqa_ratio;
     }
@@ -259,10 +199,6 @@ class ScoredSequence {
     const std::vector<float> residual = step_rows(residual_, kResidual, context, count);
     const std::vector<float> scored =
         shape_.blind && count == 1 ? std::vector<float>(queries.size(), NAN) : queries;
-    std::vector<std::byte> score_scratch(
-        static_cast<size_t>(backend.kv_score_scratch_bytes == nullptr
-                                ? 0
-                                : backend.kv_score_scratch_bytes(limits, query_heads)));
     backend.kv_score({.queries = {scored.data(), tokens, query_cols(), query_cols()},
                       .log_sums = log_sum_rows,
                       .sequences = spans,
@@ -272,8 +208,7 @@ class ScoredSequence {
                       .pages = (*arena_)->view(),
                       .query_heads = query_heads,
                       .scale = scale(),
-                      .dense = dense.bytes(),
-                      .scratch = score_scratch},
+                      .dense = dense.bytes()},
                      device.stream);
     device.wait(device.stream);
   }

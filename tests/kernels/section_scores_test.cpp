@@ -4,6 +4,7 @@
 
 #include "kernels/cpu/pages/page_codec.h"
 #include "tests/kernels/compression_world.h"
+#include "tests/kernels/policies.h"
 
 namespace tessera {
 namespace {
@@ -11,7 +12,7 @@ namespace {
 // Scores of the section alone decide as scores of all tokens, and kv_share finds the same pages.
 TEST(KvCompress, OfASectionNeedsTheScoresOfItsTokensAlone) {
   constexpr int32_t kSection = 128;
-  const KvPolicy policy = find_kv_preset("kvzip-50")->policy;
+  const KvPolicy policy = replaying();
   WorldShape shape{.formats = {policy.high}};
   shape.context = 6 * kSection;
   CompressionWorld all(shape, 50);
@@ -82,7 +83,7 @@ void weigh_by_values(CompressionWorld& world, int32_t section) {
 
 TEST(KvCompress, OfAScorerThatWeighsTheOutputMultipliesScoresByValues) {
   constexpr int32_t kSection = 128;
-  const KvPolicy policy = find_kv_preset("kvzip-50")->policy;
+  const KvPolicy policy = replaying();
   WorldShape shape{.formats = {policy.high}};
   shape.context = 4 * kSection;
   // Kept positions of each row: weighed by the test, weighed by the op, not weighed.

@@ -12,7 +12,7 @@ using nlohmann::json;
 
 CacheReport report_of(const EngineStats& stats, const EngineOptions& options,
                       const PrefixOutline& outline) {
-  return {.stats = stats, .options = options, .outline = outline, .presets = {"k8v4", "h2o"}};
+  return {.stats = stats, .options = options, .outline = outline, .presets = {"k8v4", "leankv"}};
 }
 
 TEST(CacheReport, TellsBytesByFormatTheLadderAndThePresets) {
@@ -27,7 +27,7 @@ TEST(CacheReport, TellsBytesByFormatTheLadderAndThePresets) {
   EXPECT_EQ(body.at("free_bytes"), 500);
   EXPECT_EQ(body.at("window_bytes"), 7);
   EXPECT_EQ(body.at("ladder"), json::parse(R"(["k4v2"])"));
-  EXPECT_EQ(body.at("presets"), json::parse(R"(["k8v4","h2o"])"));
+  EXPECT_EQ(body.at("presets"), json::parse(R"(["k8v4","leankv"])"));
 }
 
 TEST(CacheReport, NamesThePresetThatCompressesBlocks) {
@@ -35,10 +35,10 @@ TEST(CacheReport, NamesThePresetThatCompressesBlocks) {
   stats.cache.compressed_blocks = 3;
   EngineOptions options;
   options.kv_ladder.emplace();
-  options.kv_section_step = *find_kv_preset("kvzip-25");
+  options.kv_section_step = *find_kv_preset("replay-50");
   const PrefixOutline outline;
   const json body = json::parse(print_cache(report_of(stats, options, outline)));
-  EXPECT_EQ(body.at("ladder"), json::parse(R"(["kvzip-25"])"));
+  EXPECT_EQ(body.at("ladder"), json::parse(R"(["replay-50"])"));
   EXPECT_EQ(body.at("compressed_units"), 3);
 }
 
@@ -81,7 +81,7 @@ TEST(CacheReport, IsBoundedInBytes) {
   const EngineOptions options;
   CacheReport report = report_of(stats, options, outline);
   report.presets.clear();
-  for (const KvPreset& preset : kv_presets()) {
+  for (const KvPreset& preset : kv_choices()) {
     report.presets.push_back(preset.name);
   }
   EXPECT_LE(print_cache(report).size(), 40u * PrefixOutline::kMaxBlocks + 8192);

@@ -1,6 +1,7 @@
 #include "server/kv_overrides.h"
 
 #include <gmock/gmock.h>
+#include <google/protobuf/text_format.h>
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -38,7 +39,7 @@ TEST(KvOverrides, IsEmptyWithoutTheField) {
 }
 
 TEST(KvOverrides, IsAPresetByName) {
-  EXPECT_EQ(resolved(overrides_of(R"("h2o")")), *find_kv_preset("h2o"));
+  EXPECT_EQ(resolved(overrides_of(R"("snapkv")")), *find_kv_preset("snapkv"));
   EXPECT_EQ(resolved(overrides_of(R"({"preset":"k8v4"})")), *find_kv_preset("k8v4"));
   EXPECT_EQ(resolved(overrides_of(R"({"preset":"k4v8"})")), uniform_kv(kKvK4V8));
 }
@@ -68,8 +69,20 @@ TEST(KvOverrides, IsRefusedByName) {
   EXPECT_THAT(refusal(R"({"prest":"leankv"})"), HasSubstr("beside its preset there are high, low"));
   EXPECT_THAT(refusal(R"({"preset":"leankv","alpha_low":-1})"), HasSubstr("alpha_low"));
   EXPECT_THAT(refusal(R"({"preset":"leankv","sinks":1.5})"), HasSubstr("sinks"));
-  EXPECT_THAT(refusal(R"({"preset":"h2o","keep_share":0.5,"mass_keep":0.9})"),
+  EXPECT_THAT(refusal(R"({"preset":"snapkv","keep_share":0.5,"mass_keep":0.9})"),
               HasSubstr("choose one"));
+  EXPECT_THAT(refusal(R"("h2o")"), HasSubstr("'h2o' is no longer served: take kv-compress"));
+  EXPECT_THAT(refusal(R"({"preset":"snapkv","pooling":"window"})"),
+              HasSubstr("'pooling' is no longer"));
+}
+
+TEST(KvOverrides, OfGrpcNameTheSuccessorOfARetiredField) {
+  v1::KvOptions options;
+  ASSERT_TRUE(
+      google::protobuf::TextFormat::ParseFromString("preset: 'snapkv' score_decay: 0.5", &options));
+  const auto kv = resolve_kv_policy(parse_kv_options(options), kKvPresetF16);
+  EXPECT_THAT(std::string(kv.status().message()),
+              HasSubstr("'score_decay' is no longer served: take score_window"));
 }
 
 TEST(KvOverrides, OfAnotherTypeIsRefusedWhereItIsRead) {
@@ -95,7 +108,7 @@ TEST(KvOverrides, HasEveryFieldOnTheWireOfGrpcToo) {
 }
 
 TEST(KvReport, AddsBytesAndTellsTheMeanOfTokens) {
-  const KvPreset& leankv = *find_kv_preset("leankv");
+  const KvPreset leankv = *find_kv_preset("leankv");
   KvReport report;
   EXPECT_TRUE(report.empty());
   report.add({leankv, {.bytes = 100, .f16_bytes = 500, .high = 10, .low = 4, .dropped = 2}});

@@ -109,7 +109,7 @@ TEST(Settings, TheLastOfAFlagGivenTwiceCounts) {
 TEST(Settings, EveryFieldReadsWhatItPrints) {
   const auto command =
       parse({"--model", "m", "--served-model-name", "n", "--kv-memory", "3MiB", "--kv",
-             "leankv:alpha_high=2", "--kv-also", "h2o,s62.5", "--kv-ladder", "s50-k8v4",
+             "leankv:alpha_high=2", "--kv-also", "snapkv,s62.5", "--kv-ladder", "s50-k4v4",
              "--api-key", "secret", "--api-key-file", "keys"});
   ASSERT_TRUE(command.ok()) << command.status();
   Settings all = command->settings;
@@ -137,12 +137,12 @@ TEST(Settings, AnEmptyKeyIsRefusedSoThatAnUnsetVariableOpensNoServer) {
 }
 
 TEST(Settings, KeysAndValuesAreKeptByPresetFormatOrOtherNumbers) {
-  const auto command = parse({"--model", "m", "--kv", "s60-k8v4", "--kv-also",
+  const auto command = parse({"--model", "m", "--kv", "s60-k4v4", "--kv-also",
                               "s0v62.5,mustafar-70:recent=2", "--kv-ladder", "k4v8,s70-k4v4"});
   ASSERT_TRUE(command.ok()) << command.status();
   const EngineOptions& engine = command->settings.engine;
-  EXPECT_EQ(engine.kv.name, "s60-k8v4");
-  EXPECT_EQ(engine.kv.policy.high, (KvFormat{8, 4, 400, 400}));
+  EXPECT_EQ(engine.kv.name, "s60-k4v4");
+  EXPECT_EQ(engine.kv.policy.high, (KvFormat{4, 4, 400, 400}));
   ASSERT_EQ(engine.kv_also.size(), 2u);
   EXPECT_EQ(engine.kv_also[0].policy.high, (KvFormat{16, 16, 1000, 375}));
   EXPECT_EQ(engine.kv_also[1].policy.recent, 2);
@@ -161,14 +161,14 @@ TEST(Settings, TheFloorOfBudgetsIsAShare) {
 
 TEST(Settings, ALadderIsFormatsOrOnePresetThatReplays) {
   const auto command =
-      parse({"--model", "m", "--kv-ladder", "k4v2", "--kv-ladder", "kvzip-25:section=256"});
+      parse({"--model", "m", "--kv-ladder", "k4v2", "--kv-ladder", "replay-50:section=256"});
   ASSERT_TRUE(command.ok()) << command.status();
   const EngineOptions& engine = command->settings.engine;
   EXPECT_TRUE(engine.kv_ladder->empty());
   ASSERT_TRUE(engine.kv_section_step.has_value());
-  EXPECT_EQ(engine.kv_section_step->name, "kvzip-25:section=256");
+  EXPECT_EQ(engine.kv_section_step->name, "replay-50:section=256");
   EXPECT_EQ(engine.kv_section_step->policy.section, 256);
-  for (const char* ladder : {"kvzip-25,k4v2", "k4v2,kvzip-25", "kvzip-50,kvzip-25"}) {
+  for (const char* ladder : {"replay-50,k4v2", "k4v2,replay-50", "replay-50,replay-31"}) {
     EXPECT_THAT(std::string(parse({"--model", "m", "--kv-ladder", ladder}).status().message()),
                 HasSubstr("has no other step beside it"))
         << ladder;
@@ -179,11 +179,11 @@ TEST(Settings, AKvNameThatIsNoneIsRefusedWithTheList) {
   for (const char* flag : {"--kv", "--kv-also", "--kv-ladder"}) {
     const auto command = parse({"--model", "m", flag, "s101"});
     EXPECT_THAT(std::string(command.status().message()),
-                AllOf(HasSubstr("'s101'"), HasSubstr("s50-k8v4"), HasSubstr("such as k4v8")))
+                AllOf(HasSubstr("'s101'"), HasSubstr("s50-k4v4"), HasSubstr("such as k8v4")))
         << flag;
   }
-  EXPECT_THAT(std::string(parse({"--model", "m", "--kv-ladder", "h2o"}).status().message()),
-              HasSubstr("'h2o' is a policy"));
+  EXPECT_THAT(std::string(parse({"--model", "m", "--kv-ladder", "snapkv"}).status().message()),
+              HasSubstr("'snapkv' is a policy"));
 }
 
 TEST(Settings, AnEmptyTextIsPrintedWhereTheDefaultIsNot) {

@@ -16,9 +16,8 @@ struct AllocatorInput {
   int32_t row_budget = 0;  // mean tokens of a row, of all stored tokens
   // Scratch, [threads of the stream, tokens of the rows of one layer].
   std::span<TokenKey> keys;
-  // Scratch, [2, rows, entries of a row's page table], for allocators that rank pages.
+  // Scratch, [2, rows, entries of a row's page table], for the allocator `pages`.
   std::span<TokenKey> page_keys;
-  std::span<double> measures;  // scratch, [layers * kv_heads]
   std::span<int32_t> budgets;  // [layers * kv_heads] tokens; output
   Stream stream;
 

@@ -1,11 +1,9 @@
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <span>
 
 #include "kernels/check.h"
-#include "kernels/cpu/compress/own_softmax.h"
 #include "kernels/cpu/compress/tile_scores.h"
 
 namespace tessera {
@@ -13,9 +11,9 @@ namespace tessera {
 // One decode query: converts the weights that attention left to received attention.
 class DecodeScoring {
  public:
-  DecodeScoring(const AttentionKernels& kernels, const KvScoreArgs& args, const RowTokens& tokens,
-                const RowScores& scores, std::span<const float> left)
-      : kernels_(kernels), tokens_(tokens), scores_(scores), left_(left), layer_(args.layer) {
+  DecodeScoring(const AttentionKernels& kernels, const RowTokens& tokens, const RowScores& scores,
+                std::span<const float> left)
+      : kernels_(kernels), tokens_(tokens), scores_(scores), left_(left) {
     for (int32_t head = 0; head < scores.heads(); ++head) {
       log2_sums_[head] = scores.log_divisor(scores.begin(), head) * kLog2OfE;
     }
@@ -40,24 +38,6 @@ class DecodeScoring {
       pay(weights, weights + maxima_place(), tile);
     }
   }
-  // The whole row, with a softmax of the scorer's own.
-  void run_own_softmax() {
-    scores_.make_token_scores();
-    const int32_t position = scores_.begin();
-    OwnSoftmaxPasses own(scores_, layer_);
-    float copy[kMaxScoredHeads * kAttentionTile];
-    for (int64_t tile = 0; tile < tokens_.tiles(); ++tile) {
-      const float* weights = weights_of(tile);
-      std::copy_n(weights, maxima_place(), copy);
-      own.add(position, 0, token_scores(tile), {copy, weights + maxima_place(), log2_sums_});
-    }
-    own.finish(position, 0, log2_sums_);
-    for (int64_t tile = 0; tile < tokens_.tiles(); ++tile) {
-      const float* weights = weights_of(tile);
-      std::copy_n(weights, maxima_place(), copy);
-      pay(copy, own.weigh(position, token_scores(tile), copy, weights + maxima_place()), tile);
-    }
-  }
 
  private:
   int64_t maxima_place() const { return int64_t{scores_.heads()} * kAttentionTile; }
@@ -68,18 +48,13 @@ class DecodeScoring {
   }
   void pay(const float* weights, const float* maxima, int64_t tile) const {
     tessera::pay(kernels_, scores_, token_scores(tile),
-                 {.weights = weights,
-                  .maxima = maxima,
-                  .log2_sums = log2_sums_,
-                  .even = RowScores::even_share(tokens_, scores_.begin()),
-                  .position = scores_.begin()});
+                 {.weights = weights, .maxima = maxima, .log2_sums = log2_sums_});
   }
 
   const AttentionKernels& kernels_;
   const RowTokens& tokens_;
   const RowScores& scores_;
   const std::span<const float> left_;
-  const int32_t layer_;
   float log2_sums_[kMaxScoredHeads + kPadding] = {};
 };
 

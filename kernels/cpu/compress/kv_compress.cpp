@@ -5,13 +5,11 @@
 #include "kernels/cpu/compress/allocators.h"
 #include "kernels/cpu/compress/compaction.h"
 #include "kernels/cpu/compress/ops.h"
-#include "kernels/cpu/compress/representatives.h"
 #include "kernels/cpu/compress/rules.h"
 #include "kernels/cpu/pages/free_list.h"
 #include "kernels/cpu/pages/page_codec.h"
 #include "kernels/cpu/simd/limits.h"
 #include "kernels/cpu/threads/thread_pool.h"
-#include "kernels/kv/score_pooling.h"
 
 namespace tessera {
 namespace {
@@ -27,18 +25,12 @@ struct Scratch {
     changes = cut<RowChange>(memory, rows);
     decisions = cut<TokenDecision>(memory, rows * pages.row_token_scores);
     budgets = cut<int32_t>(memory, rows);
-    measures = cut<double>(memory, rows);
     keys = cut<TokenKey>(memory, static_cast<int64_t>(thread_keys) * threads);
     page_keys = cut<TokenKey>(memory, 2 * rows * pages.row_pages);
-    distances = cut<uint8_t>(memory, int64_t{pages.row_token_scores} * threads);
   }
 
   std::span<TokenKey> keys_of(int thread) const {
     return keys.subspan(static_cast<size_t>(thread) * thread_keys, thread_keys);
-  }
-
-  std::span<uint8_t> distances_of(int thread) const {
-    return distances.subspan(static_cast<size_t>(thread) * row_decisions, row_decisions);
   }
 
   std::span<TokenDecision> decisions_of(int64_t row) const {
@@ -48,10 +40,8 @@ struct Scratch {
   std::span<RowChange> changes;        // [rows]
   std::span<TokenDecision> decisions;  // [rows, row_token_scores]
   std::span<int32_t> budgets;          // [rows]
-  std::span<double> measures;          // [rows]
   std::span<TokenKey> keys;            // [threads, tokens of a layer's rows]
   std::span<TokenKey> page_keys;       // [2, rows, row_pages]
-  std::span<uint8_t> distances;        // [threads, row_token_scores]
   size_t thread_keys = 0;
   size_t row_decisions = 0;
   int64_t bytes = 0;
@@ -82,8 +72,7 @@ class Compressor {
     if (weighs_output(sequence_.policy.scorer)) {
       each_row([&](int64_t row, int) { weigh_by_values(row); });
     }
-    if (sequence_.pool_scores && sequence_.policy.score_pool > 1 &&
-        !sequence_.policy.has_representatives()) {
+    if (sequence_.pool_scores && sequence_.policy.score_pool > 1) {
       each_row([&](int64_t row, int) { pool_scores(row); });
     }
     if (divides_budget(sequence_.policy.rule)) {
@@ -93,7 +82,6 @@ class Compressor {
                 .row_budget = row_budget(pool_, sequence_),
                 .keys = scratch_.keys,
                 .page_keys = scratch_.page_keys,
-                .measures = scratch_.measures,
                 .budgets = scratch_.budgets,
                 .stream = stream_});
     }
@@ -173,15 +161,7 @@ class Compressor {
     KvTokenScore* token_scores = pool_.pages.token_score_row(first_row_ + row);
     const int32_t stored = pool_.pages.rows[first_row_ + row].high + sequence_.tokens % kKvGroup;
     const int32_t seen = std::min(stored, sequence_.prompt_tokens - policy.score_window);
-    if (policy.pooling == KvPooling::window) {
-      for (int32_t first = 0; first < seen; first += policy.score_pool) {
-        pool_window(token_scores + first, std::min(policy.score_pool, seen - first));
-      }
-    } else {
-      pool_neighbours(token_scores, seen, policy.score_pool / 2);
-    }
-  }
-  static void pool_neighbours(KvTokenScore* token_scores, int32_t seen, int32_t reach) {
+    const int32_t reach = policy.score_pool / 2;
     float before[kMaxScorePool];  // scores of the last `reach` tokens before pooling
     for (int32_t i = 0; i < seen; ++i) {
       const float own = token_scores[i].score;
@@ -204,10 +184,6 @@ class Compressor {
                           .significance = significance_,
                           .budget = scratch_.budgets[static_cast<size_t>(row)],
                           .keys = scratch_.keys_of(thread)};
-    if (sequence_.pool_scores && sequence_.policy.has_representatives()) {
-      raise_representatives(input, pool_.pages.token_score_row(first_row_ + row),
-                            scratch_.distances_of(thread));
-    }
     const RowCutoffs cutoffs = cutoffs_of(input);
     RowChange& change = scratch_.changes[static_cast<size_t>(row)];
     decide(tokens, significance_, cutoffs, scratch_.decisions_of(row), change);

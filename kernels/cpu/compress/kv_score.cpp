@@ -6,7 +6,6 @@
 #include "kernels/cpu/attention/tile_walk.h"
 #include "kernels/cpu/compress/decode_scoring.h"
 #include "kernels/cpu/compress/ops.h"
-#include "kernels/cpu/compress/own_softmax.h"
 #include "kernels/cpu/compress/query_sums.h"
 
 namespace tessera {
@@ -83,42 +82,14 @@ class RowScoring {
     const SequenceSpan& span = args_.sequences[queries.sequence];
     const TileWalk walk(args_.pages, shapes_, tokens, span.tiers);
     load(queries, scores, walk);
-    const auto each_query_of_tile = [&](auto&& visit) {
-      each_tile(queries, scores, walk, [&](int32_t tile) {
-        for (int32_t query = queries.begin; query < queries.end; ++query) {
-          visit(token_scores_of(scores, tokens, tile, query), query,
-                (query - queries.begin) * heads_);
-        }
-      });
-    };
-    const auto pay_query = [&](const TileTokenScores& token_scores, int32_t query, int32_t pair,
-                               const float* maxima) {
-      pay(kernels_, scores, token_scores,
-          {.weights = block_.weights + pair * kAttentionTile,
-           .maxima = maxima,
-           .log2_sums = log2_sums_ + pair,
-           .even = RowScores::even_share(tokens, query),
-           .position = query});
-    };
-    if (!has_own_softmax(scores.scoring().scorer)) {
-      each_query_of_tile([&](const TileTokenScores& token_scores, int32_t query, int32_t pair) {
-        pay_query(token_scores, query, pair, block_.maxima + pair);
-      });
-      return;
-    }
-    OwnSoftmaxPasses own(scores, args_.layer);
-    each_query_of_tile([&](const TileTokenScores& token_scores, int32_t query, int32_t pair) {
-      own.add(query, pair, token_scores,
-              {block_.weights + pair * kAttentionTile, block_.maxima + pair, log2_sums_ + pair});
-    });
-    for (int32_t query = queries.begin; query < queries.end; ++query) {
-      const int32_t pair = (query - queries.begin) * heads_;
-      own.finish(query, pair, log2_sums_ + pair);
-    }
-    each_query_of_tile([&](const TileTokenScores& token_scores, int32_t query, int32_t pair) {
-      pay_query(token_scores, query, pair,
-                own.weigh(query, token_scores, block_.weights + pair * kAttentionTile,
-                          block_.maxima + pair));
+    each_tile(queries, scores, walk, [&](int32_t tile) {
+      for (int32_t query = queries.begin; query < queries.end; ++query) {
+        const int32_t pair = (query - queries.begin) * heads_;
+        pay(kernels_, scores, token_scores_of(scores, tokens, tile, query),
+            {.weights = block_.weights + pair * kAttentionTile,
+             .maxima = block_.maxima + pair,
+             .log2_sums = log2_sums_ + pair});
+      }
     });
   }
 
@@ -233,12 +204,7 @@ void score(const AttentionKernels& kernels, const KvScoreArgs& args, Stream stre
       const SequenceSpan& span = args.sequences[sequence];
       const RowTokens tokens = row_tokens(attention, span, 0, kv_head, span.last_group());
       const RowScores scores(args, sequence, kv_head);
-      DecodeScoring decode(kernels, args, tokens, scores, args.weights.row(row));
-      if (!has_own_softmax(scores.scoring().scorer)) {
-        decode.run(part, parts);
-      } else if (part == 0) {
-        decode.run_own_softmax();
-      }
+      DecodeScoring(kernels, tokens, scores, args.weights.row(row)).run(part, parts);
     } else if (part == 0) {
       RowScoring(kernels, args, attention, shapes).run(sequence, kv_head);
     }

@@ -60,10 +60,6 @@ class RowScores {
   int32_t end() const { return std::min(span_.context + span_.count, scoring_.end); }
 
   const KvScoring& scoring() const { return scoring_; }
-  // Returns: the even share of the attention of the query at `position`, which sees `tokens`.
-  static float even_share(const RowTokens& tokens, int32_t position) {
-    return 1.0f / static_cast<float>(tokens.high + tokens.low + position % kKvGroup + 1);
-  }
 
   // True: only the section before the scored queries has scores. Its tokens are in pages, at places
   // [section_first(), section_first() + scoring().section) of the high tier.

@@ -1,7 +1,6 @@
 #include <cmath>
 
 #include "kernels/cpu/compress/ops.h"
-#include "kernels/cpu/compress/own_softmax.h"
 #include "kernels/cpu/compress/query_sums.h"
 #include "kernels/cpu/compress/row_scores.h"
 #include "kernels/cpu/pages/page_codec.h"
@@ -32,12 +31,12 @@ struct Query {
     return std::exp(dot * args.scale - scores.log_divisor(position, head));
   }
 
-  // Returns: the contribution of all these heads to a token's score. a(head): its attention.
-  template <class Scorer, class Attention>
-  float contribution(float even, Attention&& a) const {
+  // Returns: the contribution of all these heads to the score of the token with `key`.
+  template <class Scorer>
+  float contribution(const float* key) const {
     ScorerFloat sum{0};
     for (int32_t head = 0; head < heads(); ++head) {
-      sum = Scorer::add_head(sum, ScorerFloat{a(head)}, ScorerFloat{1}, ScorerFloat{even});
+      sum = Scorer::add_head(sum, ScorerFloat{received(head, key)}, ScorerFloat{1});
     }
     return Scorer::share(heads()) * sum.value;
   }
@@ -79,27 +78,8 @@ void each_token(const Query& query, const RowScores& scores, const RowTokens& to
 template <class Scorer>
 void score_query(const Query& query, const RowScores& scores, const RowTokens& tokens,
                  int32_t position) {
-  const float even = RowScores::even_share(tokens, position);
-  const OwnSoftmax own(scores.scoring(), query.args.layer, position);
-  double sums[kMaxScoredHeads] = {};
-  if constexpr (Scorer::kOwnSoftmax) {
-    each_token(query, scores, tokens, position,
-               [&](const KvTokenScore& token_score, const float* key) {
-                 const float noise = own.noise(token_score.position);
-                 for (int32_t head = 0; head < query.heads(); ++head) {
-                   sums[head] += own.reweighted(query.received(head, key), noise);
-                 }
-               });
-  }
   each_token(query, scores, tokens, position, [&](KvTokenScore& token_score, const float* key) {
-    const float noise = Scorer::kOwnSoftmax ? own.noise(token_score.position) : 1.0f;
-    const float sum = query.contribution<Scorer>(even, [&](int32_t head) {
-      const float received = query.received(head, key);
-      return Scorer::kOwnSoftmax ? own.reweighted(received, noise) / static_cast<float>(sums[head])
-                                 : received;
-    });
-    token_score.score = score_after<Scorer>(token_score.score, sum, scores.scoring().decay,
-                                            position - token_score.position);
+    token_score.score = score_after<Scorer>(token_score.score, query.contribution<Scorer>(key));
   });
 }
 

@@ -55,7 +55,6 @@ inline void pay(const AttentionKernels& kernels, const RowScores& scores,
   step.weights += token_scores.skipped;
   step.heads = scores.heads();
   step.scorer = scores.scoring().scorer;
-  step.decay = scores.scoring().decay;
   step.tokens = token_scores.tokens;
   (token_scores.descending ? kernels.add_attention_descending : kernels.add_attention)(
       step, token_scores.first);

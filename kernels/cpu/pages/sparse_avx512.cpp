@@ -126,7 +126,7 @@ void compress(const SparseSide& side, const f16* channels, const uint64_t* kept,
   }
 }
 
-// Computes the codes of out.halves. Codes of 4 bits are then packed, two in a byte.
+// Computes the codes of out.halves, and packs two of them in a byte.
 void quantise(const SparseSide& side, float scale, KeptChannels& out) {
   const auto last = largest_sparse_code(side.bits);
   const __mmask16 positive = scale > 0 ? 0xffff : 0;
@@ -140,7 +140,7 @@ void quantise(const SparseSide& side, float scale, KeptChannels& out) {
                                           _mm512_set1_epi32(-last));
     _mm_store_si128(reinterpret_cast<__m128i*>(out.codes + i), _mm512_cvtepi32_epi8(code));
   }
-  for (int i = 0; side.bits == 4 && i < side.kept; i += 2 * kVectorChannels) {
+  for (int i = 0; i < side.kept; i += 2 * kVectorChannels) {
     const __m512i pairs = _mm512_load_si512(out.codes + i);
     const __m512i first = _mm512_and_si512(pairs, _mm512_set1_epi16(0x0f));
     const __m512i second = _mm512_and_si512(_mm512_srli_epi16(pairs, 4), _mm512_set1_epi16(0xf0));

@@ -44,17 +44,10 @@ int32_t code_of(float x, float scale, int32_t bits) {
 }
 
 // Kept channel `i` of a token whose kept channels begin at `kept`.
-void put_code(int32_t code, int32_t bits, int32_t i, std::byte* kept) {
-  if (bits == 8) {
-    kept[i] = static_cast<std::byte>(code);
-  } else {
-    kept[i / 2] |= static_cast<std::byte>((code & 15) << i % 2 * 4);
-  }
+void put_code(int32_t code, int32_t i, std::byte* kept) {
+  kept[i / 2] |= static_cast<std::byte>((code & 15) << i % 2 * 4);
 }
-int32_t code_at(const std::byte* kept, int32_t bits, int32_t i) {
-  if (bits == 8) {
-    return static_cast<int8_t>(kept[i]);
-  }
+int32_t code_at(const std::byte* kept, int32_t i) {
   const int32_t code = std::to_integer<int32_t>(kept[i / 2]) >> i % 2 * 4 & 15;
   return code < 8 ? code : code - 16;
 }
@@ -94,7 +87,7 @@ void encode_sparse(const SparseSide& side, const float* channels, const float* w
       bitmap[c / 8] |= static_cast<std::byte>(1 << c % 8);
     }
     if (side.is_codes()) {
-      put_code(code_of(channels[c], scale, side.bits), side.bits, i++, bytes);
+      put_code(code_of(channels[c], scale, side.bits), i++, bytes);
     } else {
       const f16 half = to_stored_f16(channels[c]);
       std::memcpy(bytes + 2 * i++, &half, sizeof(half));
@@ -112,7 +105,7 @@ void decode_sparse(const SparseSide& side, const std::byte* side_bytes, const f1
       continue;
     }
     if (side.is_codes()) {
-      channels[c] = static_cast<float>(code_at(bytes, side.bits, i++)) * to_f32(scales[lane]);
+      channels[c] = static_cast<float>(code_at(bytes, i++)) * to_f32(scales[lane]);
     } else {
       f16 half;
       std::memcpy(&half, bytes + 2 * i++, sizeof(half));

@@ -49,10 +49,6 @@ struct Lanes {
   // A NaN in `b` survives, a NaN in `a` does not: pass the bound first.
   static Lanes min(Lanes a, Lanes b) { return {_mm256_min_ps(a.v, b.v)}; }
   static Lanes max(Lanes a, Lanes b) { return {_mm256_max_ps(a.v, b.v)}; }
-  // Returns: 1 in the lanes in which a >= b, else 0.
-  static Lanes at_least(Lanes a, Lanes b) {
-    return {_mm256_and_ps(_mm256_cmp_ps(a.v, b.v, _CMP_GE_OQ), _mm256_set1_ps(1.0f))};
-  }
   static Lanes round(Lanes a) {
     return {_mm256_round_ps(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)};
   }

@@ -63,10 +63,6 @@ struct Lanes {
   // A NaN in `b` survives, a NaN in `a` does not: pass the bound first.
   static Lanes min(Lanes a, Lanes b) { return {_mm512_min_ps(a.v, b.v)}; }
   static Lanes max(Lanes a, Lanes b) { return {_mm512_max_ps(a.v, b.v)}; }
-  // Returns: 1 in the lanes in which a >= b, else 0.
-  static Lanes at_least(Lanes a, Lanes b) {
-    return {_mm512_maskz_mov_ps(_mm512_cmp_ps_mask(a.v, b.v, _CMP_GE_OQ), _mm512_set1_ps(1.0f))};
-  }
   static Lanes round(Lanes a) {
     return {_mm512_roundscale_ps(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)};
   }

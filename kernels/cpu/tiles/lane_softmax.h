@@ -78,10 +78,10 @@ struct LaneSoftmax {
       V sum = V::zero();
       for (int32_t head = 0; head < step.heads; ++head) {
         const V weight = V::load(step.weights + head * kAttentionTile + token);
-        sum = Scorer::add_head(sum, weight, V::all(factors[head]), V::all(step.even));
+        sum = Scorer::add_head(sum, weight, V::all(factors[head]));
       }
       sum = sum * V::all(Scorer::share(step.heads));
-      if (!Scorer::kDecays && !Scorer::kHasState && token + kLanes <= step.tokens) {
+      if (!Scorer::kMaximum && token + kLanes <= step.tokens) {
         KvTokenScore* lowest =
             kDescending ? token_scores - token - (kLanes - 1) : token_scores + token;
         (kDescending ? sum.reversed() : sum).add_to_even(reinterpret_cast<float*>(lowest));
@@ -91,8 +91,7 @@ struct LaneSoftmax {
         for (int32_t i = 0; i < kLanes && token + i < step.tokens; ++i) {
           KvTokenScore& of =
               (kDescending ? token_scores - token : token_scores + token)[kDescending ? -i : i];
-          of.score =
-              score_after<Scorer>(of.score, sums[i], step.decay, step.position - of.position);
+          of.score = score_after<Scorer>(of.score, sums[i]);
         }
       }
     }

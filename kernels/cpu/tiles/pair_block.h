@@ -102,10 +102,7 @@ struct ReceivedAttention {
   const float* maxima;     // [heads], padded to whole vectors
   const float* log2_sums;  // likewise
   int32_t heads = 0;
-  float even = 0;   // 1 / (tokens that the query attends to)
-  float decay = 1;  // factor of the earlier scores
   KvScorer scorer = KvScorer::none;
-  int32_t position = 0;  // of the query
   int32_t tokens = 0;
 };
 

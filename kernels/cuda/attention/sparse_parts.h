@@ -73,18 +73,12 @@ struct Staging {
   }
 };
 
-// kHalf1024 is 1024 in two f16: an integer of 8 or 4 bits in the lower byte of each adds its value.
-// The other constants subtract 1024 and the bias of the codes.
+// kHalf1024 is 1024 in two f16: an integer of 4 bits in the lower byte of each adds its value. The
+// other constant subtracts 1024 and the bias of the codes.
 inline constexpr uint32_t kHalf1024 = 0x64006400;
-inline constexpr uint32_t kLessByteBias = 0xe480e480;    // -(1024 + 128)
 inline constexpr uint32_t kLessNibbleBias = 0xe408e408;  // -(1024 + 8)
 
-// Convert four codes of 8 bits (eight of 4 bits) to f16.
-TESSERA_DEVICE void put_bytes(uint32_t codes, uint32_t* to) {
-  codes ^= 0x80808080;
-  to[0] = simt::add_f16((codes & 0xff) | (codes << 8 & 0xff0000) | kHalf1024, kLessByteBias);
-  to[1] = simt::add_f16((codes >> 16 & 0xff) | (codes >> 8 & 0xff0000) | kHalf1024, kLessByteBias);
-}
+// Converts eight codes to f16.
 TESSERA_DEVICE void put_nibbles(uint32_t codes, uint32_t* to) {
   codes ^= 0x88888888;
   TESSERA_UNROLL
@@ -118,16 +112,10 @@ TESSERA_DEVICE void put_chunk(const SparseSide& side, const Staging& staging, in
   TESSERA_UNROLL
   for (int32_t i = 0; i < 2; ++i) {
     simt::Words halves[2];
-    if (side.bits == 8) {
-      put_bytes(words.at[2 * i], halves[0].at);
-      put_bytes(words.at[2 * i + 1], halves[0].at + 2);
-      simt::store_words(to + 8 * i, halves[0]);
-    } else {
-      put_nibbles(words.at[2 * i], halves[0].at);
-      put_nibbles(words.at[2 * i + 1], halves[1].at);
-      simt::store_words(to + 16 * i, halves[0]);
-      simt::store_words(to + 16 * i + 8, halves[1]);
-    }
+    put_nibbles(words.at[2 * i], halves[0].at);
+    put_nibbles(words.at[2 * i + 1], halves[1].at);
+    simt::store_words(to + 16 * i, halves[0]);
+    simt::store_words(to + 16 * i + 8, halves[1]);
   }
 }
 

@@ -6,103 +6,13 @@ namespace {
 
 using namespace simt;
 
-// ---- allocators with a measure of each row, and those that need none
-
-// The tokens of one layer's rows, for an allocator's measure (kernels/kv/kv_allocators.h). All
-// threads of the block call each function, and get the same result.
-class LayerTokens {
- public:
-  TESSERA_DEVICE LayerTokens(const CompressJob& job, int32_t layer, BlockSums& sums)
-      : job_(job), first_(layer * job.pool.pages.kv_heads), sums_(sums) {}
-
-  TESSERA_DEVICE int32_t heads() const { return job_.pool.pages.kv_heads; }
-  TESSERA_DEVICE int32_t row_budget() const { return job_.row_budget; }
-  TESSERA_DEVICE int32_t stored(int32_t head) const { return stored_tokens(tokens(head)); }
-  TESSERA_DEVICE int32_t own(int32_t head) const {
-    int32_t own = 0;
-    each_key(head, [&](TokenKey) { ++own; });
-    return block_total(own, sums_.counts);
-  }
-  TESSERA_DEVICE int32_t own_at_least(int32_t head, TokenKey cut) const {
-    int32_t own = 0;
-    each_key(head, [&](TokenKey key) { own += key >= cut ? 1 : 0; });
-    return block_total(own, sums_.counts);
-  }
-  TESSERA_DEVICE double mass(int32_t head) const {
-    double mass = 0;
-    each_stored(tokens(head), [&](const KvTokenScore& token_score) {
-      mass += job_.significance.of(token_score);
-    });
-    return block_total(mass, sums_.masses);
-  }
-  TESSERA_DEVICE TokenKey cut_best(int32_t best) const {
-    const auto each_of_layer = [&](auto&& visit) {
-      for (int32_t head = 0; head < heads(); ++head) {
-        each_key(head, visit);
-      }
-    };
-    int32_t all = 0;
-    each_of_layer([&](TokenKey) { ++all; });
-    return cut_above_worst(best, block_total(all, sums_.counts), sums_, each_of_layer);
-  }
-  TESSERA_DEVICE TokenKey cut_mass(int32_t head, double limit) const {
-    return highest_cutoff(limit, sums_, [&](auto&& visit) {
-      each_key(head, [&](TokenKey key) { visit(key, double{significance_of(key)}); });
-    });
-  }
-  TESSERA_DEVICE void set(int32_t head, double measure) const {
-    if (thread() == 0) {
-      job_.scratch.measures[first_ + head] = measure;
-    }
-  }
-
- private:
-  TESSERA_DEVICE TokenRow tokens(int32_t head) const { return token_row(job_, first_ + head); }
-  template <class Visit>
-  TESSERA_DEVICE void each_key(int32_t head, Visit&& visit) const {
-    each_own(tokens(head), [&](const KvTokenScore& token_score, TokenAge, bool, int32_t) {
-      visit(job_.significance.key(token_score));
-    });
-  }
-
-  const CompressJob& job_;
-  int32_t first_;  // row of the layer's first head
-  BlockSums& sums_;
-};
-
-// One block for each layer.
-TESSERA_KERNEL(kPlanThreads) measure_kernel(CompressJob job) {
-  const LayerTokens layer(job, block_x(), shared<BlockSums>());
-  with_allocator(job.sequence.policy.allocator, [&](auto allocator) {
-    if constexpr (decltype(allocator)::kReads == AllocatorReads::scores) {
-      decltype(allocator)::measure(layer);
-    }
-  });
-}
-
-// One block, a thread for each row. The sum has one order, that of the rows.
+// One block, a thread for each row.
 TESSERA_KERNEL(kPlanThreads) budgets_kernel(CompressJob job) {
-  const int32_t heads = job.pool.pages.kv_heads;
-  const AllocatorShape shape{job.sequence.policy, job.pool.pages.layers, heads, job.sequence.tokens,
-                             job.row_budget};
-  with_allocator(job.sequence.policy.allocator, [&](auto allocator) {
-    using Allocator = decltype(allocator);
-    if constexpr (Allocator::kReads != AllocatorReads::pages) {
-      constexpr bool kMeasures = Allocator::kReads == AllocatorReads::scores;
-      constexpr bool kProfiled = Allocator::kReads == AllocatorReads::profile;
-      double sum = 0;
-      for (int32_t row = 0; kMeasures && row < job_rows(job); ++row) {
-        sum += job.scratch.measures[row];
-      }
-      for (int32_t row = thread(); row < job_rows(job); row += kPlanThreads) {
-        job.scratch.budgets[row] = budget_of_row<Allocator>(
-            shape, {.layer = row / heads,
-                    .measure = kMeasures ? job.scratch.measures[row] : 0.0,
-                    .sum = sum,
-                    .profile = kProfiled ? job.pool.head_profiles[row] : HeadProfile()});
-      }
-    }
-  });
+  const bool profiled = job.sequence.policy.reads_profile();
+  for (int32_t row = thread(); row < job_rows(job); row += kPlanThreads) {
+    job.scratch.budgets[row] = budget_of_row(
+        job.sequence, job.row_budget, profiled ? job.pool.head_profiles[row] : HeadProfile());
+  }
 }
 
 // ---- KV-Compress: whole pages, across all rows. The next page that a row evicts holds its worst
@@ -219,20 +129,12 @@ void allocate_pages(const CompressJob& job, Stream stream) {
 }  // namespace
 
 void allocate_rows(const CompressJob& job, Stream stream) {
-  const AllocatorReads reads = reads_of(job.sequence.policy.allocator);
-  TESSERA_CHECK(reads != AllocatorReads::profile || job.pool.head_profiles != nullptr,
-                "a model without a profile");
-  if (reads == AllocatorReads::pages) {
+  if (job.sequence.policy.allocator == KvAllocator::pages) {
     allocate_pages(job, stream);
     return;
   }
-  if (reads == AllocatorReads::scores) {
-    launch(stream,
-           {.grid_x = job.pool.pages.layers,
-            .threads = kPlanThreads,
-            .shared_bytes = sizeof(BlockSums)},
-           measure_kernel, job);
-  }
+  TESSERA_CHECK(!job.sequence.policy.reads_profile() || job.pool.head_profiles != nullptr,
+                "a model without a profile");
   launch(stream, {.threads = kPlanThreads}, budgets_kernel, job);
 }
 

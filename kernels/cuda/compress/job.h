@@ -29,10 +29,8 @@ struct CompressScratch {
   RowPlan* plans;            // [rows]
   TokenDecision* decisions;  // [rows, row_token_scores], at the entry of the token score
   int32_t* budgets;          // [rows]
-  double* measures;          // [rows]
   int32_t* page_counts;      // [4, rows]: see allocators.cu
   TokenKey* page_cutoffs;    // [kKeyBits + 1]
-  uint8_t* distances;        // [rows, row_token_scores]
 };
 
 struct CompressJob {

@@ -20,10 +20,8 @@ struct Parts {
     scratch.plans = cut<RowPlan>(memory, rows);
     scratch.decisions = cut<TokenDecision>(memory, rows * pages.row_token_scores);
     scratch.budgets = cut<int32_t>(memory, rows);
-    scratch.measures = cut<double>(memory, rows);
     scratch.page_counts = cut<int32_t>(memory, 4 * rows);
     scratch.page_cutoffs = cut<TokenKey>(memory, kKeyBits + 1);
-    scratch.distances = cut<uint8_t>(memory, rows * pages.row_token_scores);
   }
 
   CompressScratch scratch;

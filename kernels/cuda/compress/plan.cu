@@ -1,6 +1,4 @@
 #include "kernels/cuda/compress/job.h"
-#include "kernels/kv/representatives.h"
-#include "kernels/kv/score_pooling.h"
 
 namespace tessera::cuda {
 namespace {
@@ -26,13 +24,6 @@ TESSERA_DEVICE int32_t shared_tokens(const KvPool& pool, const int32_t* table, i
   }
   end = block_max(end, memory);
   return end < tokens ? end : tokens;
-}
-
-// A thread for each window of `tokens` tokens. `seen`: number of tokens.
-TESSERA_DEVICE void pool_windows(KvTokenScore* token_scores, int32_t seen, int32_t tokens) {
-  for (int32_t first = thread() * tokens; first < seen; first += kPlanThreads * tokens) {
-    pool_window(token_scores + first, first + tokens < seen ? tokens : seen - first);
-  }
 }
 
 // Replaces each token's score by the maximum of its neighbourhood (SnapKV), in place. A chunk saves
@@ -85,16 +76,11 @@ TESSERA_KERNEL(kPlanThreads) prepare_kernel(CompressJob job) {
   if (thread() == 0) {
     job.scratch.plans[block_x()] = plan;
   }
-  if (sequence.pool_scores && sequence.policy.score_pool > 1 &&
-      !sequence.policy.has_representatives()) {
+  if (sequence.pool_scores && sequence.policy.score_pool > 1) {
     const int32_t stored = counts.high + sequence.tokens % kKvGroup;
     const int32_t complete = sequence.prompt_tokens - sequence.policy.score_window;
     const int32_t seen = stored < complete ? stored : complete;
-    if (sequence.policy.pooling == KvPooling::window) {
-      pool_windows(pages.token_score_row(row), seen, sequence.policy.score_pool);
-    } else {
-      pool_scores(job, pages.token_score_row(row), seen, memory.scores);
-    }
+    pool_scores(job, pages.token_score_row(row), seen, memory.scores);
   }
 }
 
@@ -161,11 +147,6 @@ class RuleRow {
     });
   }
 
- protected:
-  TESSERA_DEVICE const CompressJob& job() const { return job_; }
-  TESSERA_DEVICE const TokenRow& row() const { return row_; }
-  TESSERA_DEVICE BlockSums& sums() const { return sums_; }
-
  private:
   template <class Visit>
   TESSERA_DEVICE void each_key(Visit&& visit) const {
@@ -180,60 +161,12 @@ class RuleRow {
   BlockSums& sums_;
 };
 
-// One row, for Representatives. All threads of the block call each function.
-class WindowRow : public RuleRow {
- public:
-  using RuleRow::RuleRow;
-
-  TESSERA_DEVICE const TokenRow& tokens() const { return row(); }
-  TESSERA_DEVICE TokenKey key(int32_t place) const {
-    return job().significance.key(row().high_token_score(place));
-  }
-  TESSERA_DEVICE KvTokenScore* scores(int32_t place) const {
-    return job().pool.pages.token_score_row(row().row) + place;
-  }
-  TESSERA_DEVICE uint8_t& distance(int32_t window) const {
-    return job().scratch.distances[int64_t{block_x()} * job().pool.pages.row_token_scores + window];
-  }
-  template <class Visit>
-  TESSERA_DEVICE void each_window(int32_t first, int32_t end, Visit&& visit) const {
-    for (int32_t window = first + thread(); window < end; window += kPlanThreads) {
-      visit(window);
-    }
-    sync_block();
-  }
-  // Each thread counts the windows before its own.
-  template <class Visit>
-  TESSERA_DEVICE void each_ranked(int32_t first, int32_t end, Visit&& visit) const {
-    each_window(first, end, [&](int32_t window) {
-      const uint8_t own = distance(window);
-      if (own == Representatives::kNoCandidate) {
-        return;
-      }
-      int32_t rank = 0;
-      for (int32_t other = first; other < end; ++other) {
-        rank += distance(other) < own || (distance(other) == own && other < window) ? 1 : 0;
-      }
-      visit(window, rank);
-    });
-  }
-  template <class Select>
-  TESSERA_DEVICE int32_t windows(int32_t first, int32_t end, Select&& select) const {
-    int32_t count = 0;
-    each_window(first, end, [&](int32_t window) { count += select(window) ? 1 : 0; });
-    return block_total(count, sums().counts);
-  }
-};
-
 // One block for each row: computes its cutoffs and the decision about every token.
 TESSERA_KERNEL(kPlanThreads) plan_kernel(CompressJob job) {
   BlockSums& sums = shared<BlockSums>();
   const TokenRow row = token_row(job, block_x());
   const int32_t budget = job.budgets != nullptr ? job.budgets[block_x()] : 0;
-  const WindowRow rule_row(job, row, budget, sums);
-  if (job.sequence.pool_scores && job.sequence.policy.has_representatives()) {
-    Representatives::raise(rule_row);
-  }
+  const RuleRow rule_row(job, row, budget, sums);
   const RowCutoffs cutoffs = with_rule(
       job.sequence.policy.rule, [&](auto rule) { return decltype(rule)::cutoffs(rule_row); });
   const int32_t row_token_scores = job.pool.pages.row_token_scores;

@@ -15,8 +15,7 @@ constexpr int32_t kPairs = kPairsOfProduct * kProducts;
 // of pairs at a time. A query reads the tokens of its own group unquantised and all others from
 // pages. For one query, a token is therefore in one of two tiles of 64: the pages' tile or the
 // query's own group. The two tiles are offset against each other if a tier does not end at a tile.
-// kSums: the first pass of a scorer with a softmax of its own, which adds weights to weight_sum.
-template <int kDim, bool kSums>
+template <int kDim>
 class ScoreWarp {
  public:
   using Memory = AnyWarpMemory<kDim, kProducts>;
@@ -44,18 +43,14 @@ class ScoreWarp {
     if (first_ + kKvGroup <= row_.first) {
       return;
     }
-    if (!kSums) {
-      load();
-    }
+    load();
     if (begin_ < end_) {
       const PairBlocks blocks{begin_, end_ - begin_, heads_, kPairs};
       for (int32_t i = 0; i < blocks.blocks(); ++i) {
         score(blocks.block(i), first_dense);
       }
     }
-    if (!kSums) {
-      store();
-    }
+    store();
   }
 
  private:
@@ -129,13 +124,13 @@ class ScoreWarp {
       const Tile tile{as_served(args_.pages.layouts[is_left_ ? span_.tiers.high : span_.tiers.low]),
                       0, in_pages < kKvGroup ? in_pages : kKvGroup, false};
       weigh(block, tokens, tile, query);
-      finish(block, 0, tile.end);
+      pay(block, 0, tile.end);
     }
     if (reads_group) {
       const Tile tile{args_.pages.residual_layout, 0,
                       position(block, block.pairs - 1) % kKvGroup + 1, true};
       weigh(block, tokens, tile, query);
-      finish(block, of_group - first_, tile.end);
+      pay(block, of_group - first_, tile.end);
     }
   }
 
@@ -157,76 +152,21 @@ class ScoreWarp {
       if (pair < block.pairs) {
         const int32_t in_group = position(block, pair) % kKvGroup + 1;
         const int32_t seen = tile.is_dense ? in_group : tile.end;
-        const float even = even_share(tokens.high + tokens.low + in_group);
         const float log_sum =
             args_.log_sums.data[batch_row(block, pair) * args_.log_sums.stride + head(block, pair)];
         TESSERA_UNROLL
         for (int32_t i = 0; i < 8; ++i) {
           const int32_t token = token_of_score(tile.layout.format.is_codes(), i);
           const float a = token < seen ? attention_of(scores[product][i], log_sum) : 0.0f;
-          received_of_pair(pair)[token] =
-              token < seen ? contribution(block, pair, position_of(block, tile, token), a, even)
-                           : 0.0f;
+          received_of_pair(pair)[token] = token < seen ? contribution_of(a, scoring_.scorer) : 0.0f;
         }
       }
     }
     sync_warp();
   }
-  // Returns: position of a token of the tile.
-  TESSERA_DEVICE int32_t position_of(const PairBlock& block, const Tile& tile,
-                                     int32_t token) const {
-    const int32_t place = first_ + token;
-    if (row_.by_section) {
-      return row_.first_position + place - row_.first;
-    }
-    if (tile.is_dense) {
-      return block.group * kKvGroup + token;
-    }
-    if (is_left_ && place >= row_.fresh) {
-      return span_.context + place - row_.fresh;
-    }
-    return row_.token_scores[is_left_ ? place : row_.row_token_scores - 1 - place].position;
-  }
-  // Returns: contribution of a pair with attention `a` to the score of the token at `token`; in the
-  // first pass its weight.
-  TESSERA_DEVICE float contribution(const PairBlock& block, int32_t pair, int32_t token, float a,
-                                    float even) const {
-    if (!has_own_softmax(scoring_.scorer)) {
-      return contribution_of(a, scoring_.scorer, even);
-    }
-    const float weight = own_weight(a, scoring_, args_.layer, position(block, pair), token);
-    if (kSums) {
-      return weight;
-    }
-    const float total = total_of(weight_sum(args_, batch_row(block, pair), head(block, pair)));
-    return contribution_of(weight / total, scoring_.scorer, even);
-  }
-
   TESSERA_DEVICE float* received_of_pair(int32_t pair) const {  // [kKvGroup]
     static_assert(sizeof(Memory::weights) >= kPairs * kKvGroup * sizeof(float));
     return reinterpret_cast<float*>(memory_.weights) + pair * kKvGroup;
-  }
-
-  TESSERA_DEVICE void finish(const PairBlock& block, int32_t shift, int32_t tokens) {
-    if (kSums) {
-      add_tile(block, shift, tokens);
-    } else {
-      pay(block, shift, tokens);
-    }
-  }
-
-  // First pass: adds the weights of the warp's tokens.
-  TESSERA_DEVICE void add_tile(const PairBlock& block, int32_t shift, int32_t tokens) {
-    for (int32_t pair = 0; pair < block.pairs; ++pair) {
-      WeightSum sum = 0;
-      for (int32_t i = 0; i < kOwn; ++i) {
-        const int32_t token = own(i) - shift;
-        if (token >= 0 && token < tokens && is_there(i)) {
-          sum += as_sum(received_of_pair(pair)[token]);
-        }
-      }
-      add_weights(weight_sum(args_, batch_row(block, pair), head(block, pair)), sum);
-    }
   }
 
   // Adds it to the lane's token scores, query by query. `shift`: place of the tile's first token
@@ -240,8 +180,7 @@ class ScoreWarp {
       for (int32_t pair = 0; pair < block.pairs; ++pair) {
         received_[i] = joined(scoring_.scorer, received_[i], received_of_pair(pair)[token]);
         if ((block.first_pair + pair) % heads_ == heads_ - 1) {
-          scores_[i] = score_after_query(scoring_, heads_, scores_[i], received_[i],
-                                         position(block, pair) - token_position(i));
+          scores_[i] = score_after_query(scoring_.scorer, heads_, scores_[i], received_[i]);
           received_[i] = 0;
         }
       }

@@ -57,9 +57,6 @@ struct RoundedFloat {
   TESSERA_BOTH static RoundedFloat fma(RoundedFloat a, RoundedFloat b, RoundedFloat c) {
     return {c.value + a.value * b.value};
   }
-  TESSERA_BOTH static RoundedFloat at_least(RoundedFloat a, RoundedFloat b) {
-    return {a.value >= b.value ? 1.0f : 0.0f};
-  }
   TESSERA_BOTH static RoundedFloat max(RoundedFloat a, RoundedFloat b) {
     return {a.value > b.value ? a.value : b.value};
   }
@@ -77,19 +74,16 @@ TESSERA_DEVICE float attention_of(float score, float log_sum) {
 }
 
 // Returns: contribution of one query head with attention `a` to a token's score.
-// even: 1 / (number of tokens that the query attends to).
-TESSERA_DEVICE float contribution_of(float a, KvScorer scorer, float even) {
+TESSERA_DEVICE float contribution_of(float a, KvScorer scorer) {
   return with_scorer(scorer, [&](auto type) {
-    return decltype(type)::add_head(RoundedFloat{0}, RoundedFloat{a}, RoundedFloat{1},
-                                    RoundedFloat{even})
-        .value;
+    return decltype(type)::add_head(RoundedFloat{0}, RoundedFloat{a}, RoundedFloat{1}).value;
   });
 }
 
 // Returns: contributions of all heads so far, with one more.
 TESSERA_DEVICE float joined(KvScorer scorer, float received, float contribution) {
   return with_scorer(scorer, [&](auto type) {
-    if constexpr (decltype(type)::kMaxOverHeads) {
+    if constexpr (decltype(type)::kMaximum) {
       return received > contribution ? received : contribution;
     } else {
       return received + contribution;
@@ -97,60 +91,18 @@ TESSERA_DEVICE float joined(KvScorer scorer, float received, float contribution)
   });
 }
 
-// ---- a softmax of the scorer's own, in two passes: sums of the weights of a query, then scores.
-// Each weight is rounded to an integer, so that the order of additions makes no difference.
-
-using WeightSum = unsigned long long;  // a multiple of 1 / kSumScale; CUDA adds no uint64_t
-constexpr float kSumScale = 1 << 24;
-
-// Returns: the weight of a token in the scorer's own softmax. a: attention's. At least a, so that
-// sums are at least 1.
-TESSERA_DEVICE float own_weight(float a, const KvScoring& scoring, int32_t layer, int32_t query,
-                                int32_t token) {
-  const float temperature = softmax_temperature(scoring.scorer, scoring.generated(query));
-  const float noisy =
-      a * softmax_noise(scoring.scorer, layer, query, token, [](float x) { return log(x); });
-  return temperature == 1.0f || noisy == 0.0f ? noisy : exp(log(noisy) / temperature);
-}
-
-TESSERA_DEVICE WeightSum& weight_sum(const KvScoreArgs& args, int64_t batch_row, int32_t head) {
-  return reinterpret_cast<WeightSum*>(args.scratch.data())[batch_row * args.query_heads + head];
-}
-
-TESSERA_DEVICE WeightSum as_sum(float weight) {
-  return static_cast<WeightSum>(weight * kSumScale + 0.5f);
-}
-
-// Adds the sums of a warp's lanes.
-TESSERA_DEVICE void add_weights(WeightSum& sum, WeightSum of_lane) {
-  for (int32_t mask = kWarp / 2; mask > 0; mask /= 2) {
-    of_lane += shuffle_xor(of_lane, mask);
-  }
-  if (lane() == 0) {
-    atomic_add(&sum, of_lane);
-  }
-}
-TESSERA_DEVICE float total_of(WeightSum sum) {
-  return static_cast<float>(sum) / kSumScale;
-}
-
 // Returns: a token's score after one query. received: the contributions of all heads. `heads`:
-// gqa_ratio. age: positions from the token to the query.
-TESSERA_DEVICE float score_after_query(const KvScoring& scoring, int32_t heads, float score,
-                                       float received, int32_t age) {
-  return with_scorer(scoring.scorer, [&](auto type) {
+// gqa_ratio.
+TESSERA_DEVICE float score_after_query(KvScorer scorer, int32_t heads, float score,
+                                       float received) {
+  return with_scorer(scorer, [&](auto type) {
     using Scorer = decltype(type);
-    if constexpr (Scorer::kHasState) {
-      return Scorer::update(score, received, age);
+    if constexpr (Scorer::kMaximum) {
+      return score_after<Scorer>(score, received);
     } else {
-      return fma(Scorer::share(heads), received, scoring.decay * score);
+      return fma(Scorer::share(heads), received, score);
     }
   });
-}
-
-// Returns: the even share of the attention of a query that sees `tokens`.
-TESSERA_DEVICE float even_share(int32_t tokens) {
-  return 1.0f / static_cast<float>(tokens);
 }
 
 }  // namespace tessera::cuda

@@ -34,9 +34,8 @@ TESSERA_DEVICE float sparse_channel(const SparseSide& side, const std::byte* til
   if (side.bits == 16) {
     return simt::as_f32(reinterpret_cast<const f16*>(kept)[place]);
   }
-  const auto byte = static_cast<int8_t>(kept[side.bits == 8 ? place : place / 2]);
-  const int32_t code =
-      side.bits == 8 ? byte : static_cast<int8_t>(byte << (place % 2 == 0 ? 4 : 0)) >> 4;
+  const auto byte = static_cast<int8_t>(kept[place / 2]);
+  const int32_t code = static_cast<int8_t>(byte << (place % 2 == 0 ? 4 : 0)) >> 4;
   return static_cast<float>(code) * scale;
 }
 
@@ -134,16 +133,14 @@ TESSERA_DEVICE void put_kept(const SparseSide& side, const KeptChannels& kept, i
   };
   // Two codes of 4 bits share a byte. The lower one is written first, with 0 in the upper half.
   TESSERA_UNROLL_BY(1)
-  for (int32_t half = 0; half < 8 / side.bits; ++half) {
+  for (int32_t half = 0; half < 2; ++half) {
     TESSERA_UNROLL
     for (int32_t i = 0; i < kSparseWords; ++i) {
       const int32_t place = kept.before(i);
       if (!is_kept[i]) {
         continue;
       }
-      if (side.bits == 8) {
-        to[place] = static_cast<std::byte>(code(own[i]));
-      } else if (place % 2 == half) {
+      if (place % 2 == half) {
         const auto bits = static_cast<std::byte>((code(own[i]) & 15) << 4 * half);
         to[place / 2] = half == 0 ? bits : to[place / 2] | bits;
       }

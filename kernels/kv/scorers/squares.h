@@ -9,7 +9,7 @@ namespace tessera {
 // Sum of a^2 over queries and heads (KV-Compress, section 4.3, equations 9 to 11).
 struct SquaresScorer : ScorerTraits {
   template <class V>
-  static constexpr V add_head(V sum, V weight, V factor, V /*even*/) {
+  static constexpr V add_head(V sum, V weight, V factor) {
     const V received = weight * factor;
     return V::fma(received, received, sum);
   }

@@ -8,23 +8,14 @@ namespace tessera {
 // the members in which it differs; kernels/kv/kv_scorers.h explains them.
 struct ScorerTraits {
   static constexpr bool kMeanOverQueries = false;
-  static constexpr bool kDecays = false;
-  static constexpr bool kHasState = false;
-  static constexpr bool kOwnSoftmax = false;
-  static constexpr bool kMaxOverHeads = false;
+  static constexpr bool kMaximum = false;
   static constexpr bool kReplays = false;
   static constexpr bool kWeighsOutput = false;
   template <class V>
-  static constexpr V add_head(V sum, V weight, V factor, V /*even*/) {
+  static constexpr V add_head(V sum, V weight, V factor) {
     return V::fma(weight, factor, sum);
   }
   static constexpr float share(int32_t heads) { return 1.0f / static_cast<float>(heads); }
-  static constexpr float temperature(int32_t /*generated*/) { return 1; }
-  template <class Log>
-  static constexpr float noise(int32_t /*layer*/, int32_t /*query*/, int32_t /*token*/,
-                               Log&& /*log*/) {
-    return 1;
-  }
 };
 
 }  // namespace tessera

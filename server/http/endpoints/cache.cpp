@@ -1,4 +1,6 @@
 // /v1/cache and /v1/cache/flush.
+#include <algorithm>
+
 #include "server/caller.h"
 #include "server/http/replies.h"
 #include "server/http/route_table.h"
@@ -13,9 +15,15 @@ namespace {
 std::vector<std::string> served_presets(const Engine& engine) {
   const KvPreset& own = engine.options().kv;
   std::vector<std::string> names = {own.name};
-  for (const KvPreset& preset : kv_presets()) {
-    if (preset.name != own.name && engine.serves(preset.policy)) {
+  const auto add = [&](const KvPreset& preset) {
+    if (std::find(names.begin(), names.end(), preset.name) == names.end()) {
       names.push_back(preset.name);
+    }
+  };
+  std::for_each(engine.options().kv_also.begin(), engine.options().kv_also.end(), add);
+  for (const KvPreset& preset : kv_choices()) {
+    if (engine.serves(preset.policy)) {
+      add(preset);
     }
   }
   return names;

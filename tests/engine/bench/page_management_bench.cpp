@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <optional>
 #include <random>
 #include <string>
 #include <vector>
@@ -204,15 +205,15 @@ int main(int argc, char** argv) {
   const int32_t steps = argc > 3 ? std::atoi(argv[3]) : 128;
   std::vector<std::string> names(argv + std::min(argc, 4), argv + argc);
   if (names.empty()) {
-    names = {"k8v4", "leankv", kAllDemoted, "h2o"};
+    names = {"k8v4", "leankv", kAllDemoted, "kv-compress"};
   }
   std::printf(
       "| policy | tokens | threads | model us | of it, store us | reserve us | compress us | of a "
       "step |\n");
   std::printf("|---|--:|--:|--:|--:|--:|--:|--:|\n");
   for (const std::string& name : names) {
-    const KvPreset* preset = find_kv_preset(name == kAllDemoted ? "leankv" : name);
-    if (preset == nullptr) {
+    const std::optional<KvPreset> preset = find_kv_preset(name == kAllDemoted ? "leankv" : name);
+    if (!preset.has_value()) {
       std::fprintf(stderr, "there is no preset %s\n", name.c_str());
       return 1;
     }

@@ -5,30 +5,18 @@
 
 #include "tests/kernels/cuda/two_arenas.h"
 #include "tests/kernels/head_profiles.h"
+#include "tests/kernels/policies.h"
 
 namespace tessera {
-
-inline KvPolicy preset(const char* name) {
-  const KvPreset* found = find_kv_preset(name);
-  EXPECT_NE(found, nullptr) << name;
-  return found->policy;
-}
-
-inline KvPolicy with_formats(KvPolicy policy, KvFormat high, KvFormat low) {
-  policy.high = high;
-  policy.low = low;
-  EXPECT_EQ(policy_error(policy), "");
-  return policy;
-}
 
 // Each rule, allocator and scorer, with one tier and with two.
 inline std::vector<KvPolicy> policies() {
   std::vector<KvPolicy> all;
-  for (const char* name : {"leankv", "leankv-aggressive", "h2o", "kv-compress", "snapkv",
-                           "pyramidkv", "adakv", "zigzagkv", "lazyeviction", "streaming",
-                           "duoattention", "compresskv", "windowkv", "kvcrush"}) {
+  for (const char* name : {"leankv", "kv-compress", "snapkv", "streaming", "retrieval-50"}) {
     all.push_back(preset(name));
   }
+  all.push_back(strict_leankv());
+  all.push_back(all_queries());
   KvPolicy mass = with_formats(preset("leankv"), kKvK8V4, kKvK4V2);
   mass.rule = KvRule::mass;
   mass.mass_high = 0.6f;
@@ -39,12 +27,11 @@ inline std::vector<KvPolicy> policies() {
   all.push_back(mass);
   // Sparse low tiers: below a dense tier, also with output_aware key scores, and below a sparse
   // tier.
-  all.push_back(preset("mustafar-50"));
-  all.back().low = kKvS70K8V4;
+  all.push_back(preset("mustafar-70"));
+  all.back().low = kKvS70K4V4;
   all.back().key_score = KvKeyScore::output_aware;
   all.push_back(with_formats(preset("leankv"), kKvS50, kKvS70K4V4));
-  for (const char* name : {"h2o", "adakv", "kv-compress"}) {
-    KvPolicy policy = preset(name);
+  for (KvPolicy policy : {all_queries(), preset("retrieval-50"), preset("kv-compress")}) {
     policy.high_share = policy.allocator == KvAllocator::pages ? 1.0f : 0.4f;
     policy.sinks = 7;
     all.push_back(
@@ -89,7 +76,7 @@ class CompressedArenas : public TwoArenas {
   }
 
   // Stores tokens in slot 0 and gives them token scores with positions and coarse scores, so that
-  // ties are common. Then all scores grow. States get attention.
+  // ties are common. Then all scores grow.
   void append(int32_t count) {
     store({{0, tokens_, count}}, tiers_, {0, 1});
     if (shape_.section_scores > 0) {
@@ -110,9 +97,7 @@ class CompressedArenas : public TwoArenas {
             token_score = {0, tokens_ + i - (left - count)};
           }
           token_score.score = with_scorer(policy_.scorer, [&](auto scorer) {
-            return score_after<decltype(scorer)>(
-                token_score.score, decltype(scorer)::kHasState ? std::floor(paid) : paid, 1.0f,
-                tokens_ + count - 1 - token_score.position);
+            return score_after<decltype(scorer)>(token_score.score, paid);
           });
         }
       }

@@ -12,7 +12,7 @@ CACHE = {"object": "cache", "unit_tokens": 64, "units": 0, "query_tokens": 0, "h
          "compressed_units": 0, "evicted_units": 0, "handed_over_units": 0, "free_bytes": 1 << 20, "window_bytes": 4096, "table_bytes": 512,
          "formats": [{"format": "k8v4", "private_bytes": 0, "shared_bytes": 0},
                      {"format": "k4v2", "private_bytes": 0, "shared_bytes": 0}],
-         "ladder": ["k4v2"], "presets": ["k8v4", "k4v2", "h2o"],
+         "ladder": ["k4v2"], "presets": ["k8v4", "k4v2", "snapkv"],
          "tree": {"fields": ["id", "parent", "format", "grade", "used"], "units": [],
                   "omitted_units": 0, "units_of_other_salts": 0}}
 

@@ -289,7 +289,7 @@ def test_every_setting_reaches_the_request(page, scripted):
     page.settings(system="Sys", temperature="0.5", top_p="0.9", top_k="40", min_p="0.05",
                   repetition_penalty="1.1", presence_penalty="0.2", frequency_penalty="-0.5",
                   max_tokens="77", min_tokens="3", seed="42", stop="END\n###", logit_bias='{"5": -100}',
-                  ignore_eos=True, deterministic=True, kv_preset="h2o", kv_fields="keep_share=0.5\nhigh=k8v4",
+                  ignore_eos=True, deterministic=True, kv_preset="snapkv", kv_fields="keep_share=0.5\nhigh=k8v4",
                   cache_accept="k4v2", cache_salt="mine", no_cache=True)
     page.ask("?")
     sent = {name: value for name, value in scripted.body.items()
@@ -298,7 +298,7 @@ def test_every_setting_reaches_the_request(page, scripted):
                     "repetition_penalty": 1.1, "presence_penalty": 0.2, "frequency_penalty": -0.5,
                     "max_tokens": 77, "min_tokens": 3, "seed": 42, "stop": ["END", "###"],
                     "logit_bias": {"5": -100}, "ignore_eos": True, "deterministic": True,
-                    "kv_cache": {"preset": "h2o", "keep_share": 0.5, "high": "k8v4"},
+                    "kv_cache": {"preset": "snapkv", "keep_share": 0.5, "high": "k8v4"},
                     "cache": {"accept": "k4v2"}, "cache_salt": "mine", "cache_prompt": False}
     assert scripted.body["messages"][0] == {"role": "system", "content": "Sys"}
     page.click("#open-settings")

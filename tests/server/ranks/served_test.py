@@ -134,8 +134,8 @@ class TwoRanks(unittest.TestCase):
         self.assertIn("tensor-parallel is 1, but the launcher has started 2 processes", refusal(2))
         self.assertIn("2 KV heads (num_key_value_heads) cannot be split evenly over 3 ranks",
                       refusal(3, "--tensor-parallel", "3"))
-        self.assertIn("the allocator heads compares", refusal(2, "--tensor-parallel", "2",
-                                                              "--kv", "adakv"))
+        self.assertIn("the allocator pages compares", refusal(2, "--tensor-parallel", "2",
+                                                              "--kv", "kv-compress"))
 
     def test_end_together_when_one_dies(self):
         with Server(2, "--tensor-parallel", "2") as split:
