@@ -10,8 +10,8 @@
 
 #include "bench/device.h"
 #include "bench/kv_formats.h"
+#include "bench/op_cost.h"
 #include "bench/shape.h"
-#include "kernels/op_cost.h"
 #include "kernels/weight.h"
 
 namespace tessera::bench {

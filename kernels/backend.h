@@ -18,8 +18,8 @@ class Recording;  // kernels/recording.h
 struct RecordArgs;
 
 // Table of one backend's functions: the ops (from `embed` on), the sizes of their scratch memory,
-// and names. A backend fills it in one place. Tests cover every op of it, and kernels/op_cost.h
-// states the cost of each op. Ops allocate nothing and keep no state.
+// and names. A backend fills it in one place. Tests cover every op of it. Ops
+// allocate nothing and keep no state.
 // Errors: arguments that an op cannot serve are a bug of the caller, because the supported
 // configurations are checked when a model loads.
 struct Backend {

@@ -8,7 +8,7 @@ copy bandwidth.
     decode_attention.py --device cpu --shape tiny --cases 'decode 8 x 1' --no-peer    # without a GPU
 
 A round runs tessera-bench, then every PyTorch backend at the same sizes; the table has medians over
-rounds. Bytes are those of op_cost (kernels/op_cost.h); for PyTorch, one read of keys and values in
+rounds. Bytes are those of op_cost (bench/op_cost.h); for PyTorch, one read of keys and values in
 f16.
 """
 

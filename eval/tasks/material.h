@@ -11,7 +11,7 @@
 namespace tessera {
 
 // Returns: true for one in eight words, numbers and hex strings, by hash. These are never a key or
-// a value in the shipped model's training (models/train/material.py). Scores are taken on those
+// a value in the shipped model's training (eval/train/material.py). Scores are taken on those
 // alone.
 bool is_held_out(std::string_view material);
 

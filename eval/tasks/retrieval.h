@@ -12,7 +12,7 @@
 namespace tessera {
 
 // A kind of retrieval: a context contains a pair of key and value, and its end asks for the value.
-// The shipped model's card scores the same kinds (models/train/recall.py).
+// The shipped model's card scores the same kinds (eval/train/recall.py).
 struct RetrievalKind {
   std::string_view name;
   std::string_view description;

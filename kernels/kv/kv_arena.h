@@ -162,8 +162,7 @@ class KvArena {
   KvPool pool();
   KvPagesView view() const;
   // Returns: pool() with tables, counts, owners and free list copied to host memory, as they are
-  // now. Pages, residual buffers and token scores stay in place. Used to compute the costs of ops
-  // (kernels/op_cost.h).
+  // now. Pages, residual buffers and token scores stay in place. Used to compute the costs of ops.
   KvPool host_pool();
 
   // Makes host memory resident that else becomes so as pages are written. A device's always is.

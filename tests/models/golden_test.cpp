@@ -1,5 +1,5 @@
 // Compares the transformer with PyTorch on trained models: logits and greedy text that another
-// implementation (transformers, f32) computed. models/train/golden.py and stories260k.py write the
+// implementation (transformers, f32) computed. eval/train/golden.py and stories260k.py write the
 // files in tests/golden.
 
 #include <gmock/gmock.h>

@@ -6,7 +6,7 @@
 
 namespace tessera {
 
-// Units in which the costs of ops are counted (kernels/op_cost.h).
+// Units in which the costs of ops are counted (bench/op_cost.h).
 
 inline constexpr int64_t kId = sizeof(int32_t);  // bytes of a token id, a position or a page id
 

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "kernels/op_cost.h"
-#include "kernels/op_cost_units.h"
+#include "bench/op_cost.h"
+#include "bench/op_cost_units.h"
 
 namespace tessera {
 

@@ -1,4 +1,4 @@
-#include "kernels/op_cost.h"
+#include "bench/op_cost.h"
 
 #include <gtest/gtest.h>
 

@@ -1,11 +1,11 @@
-#include "kernels/op_cost.h"
+#include "bench/op_cost.h"
 
 #include <algorithm>
 #include <cstdlib>
 
+#include "bench/op_cost_units.h"
 #include "kernels/kv/key_sketch.h"
 #include "kernels/kv/whole_layers.h"
-#include "kernels/op_cost_units.h"
 
 namespace tessera {
 namespace {
