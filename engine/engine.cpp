@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/batching_engine.h"
 #include "engine/kv/kv_policy_fields.h"
+#include "engine/kv/kv_presets.h"
 #include "engine/ranks.h"
 #include "engine/store_fingerprint.h"
 #include "engine/tier/block_tiers.h"

@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "engine/draft.h"
 #include "engine/format_check.h"
+#include "engine/kv/kv_presets.h"
 #include "engine/kv/kv_shape.h"
 #include "engine/kv/kv_usage.h"
 #include "engine/kv/prefix_cache.h"

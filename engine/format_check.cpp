@@ -6,6 +6,7 @@
 
 #include "engine/distribution.h"
 #include "engine/engine.h"
+#include "engine/kv/kv_presets.h"
 #include "kernels/check.h"
 #include "models/shared_transformer.h"
 #include "models/status_macros.h"

@@ -11,11 +11,11 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "engine/kv/kv_presets.h"
 #include "engine/kv/kv_usage.h"
 #include "engine/pooling.h"
 #include "engine/request_options.h"
 #include "engine/token_grammar.h"
-#include "kernels/kv/kv_policy.h"
 
 namespace tessera {
 

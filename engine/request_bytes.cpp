@@ -6,6 +6,7 @@
 #include <string>
 #include <type_traits>
 
+#include "engine/kv/kv_presets.h"
 #include "kernels/check.h"
 
 namespace tessera {

@@ -15,6 +15,7 @@
 #include "absl/status/status.h"
 #include "engine/draft.h"
 #include "engine/kv/kv_cache.h"
+#include "engine/kv/kv_presets.h"
 #include "engine/kv/kv_usage.h"
 #include "engine/kv/prefix_cache.h"
 #include "engine/request.h"

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "engine/kv/kv_policy_fields.h"
+#include "engine/kv/kv_presets.h"
 #include "eval/paper_settings.h"
 
 namespace tessera {

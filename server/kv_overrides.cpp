@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "engine/kv/kv_presets.h"
 #include "server/openai/error.h"
 
 namespace tessera {

@@ -6,6 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "engine/kv/kv_policy_fields.h"
+#include "engine/kv/kv_presets.h"
 #include "engine/request.h"
 
 namespace tessera {

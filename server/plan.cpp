@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/engine.h"
+#include "engine/kv/kv_presets.h"
 #include "engine/kv/kv_shape.h"
 #include "kernels/cpu/threads/thread_pool.h"
 #include "kernels/cuda_library.h"

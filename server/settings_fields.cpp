@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "engine/kv/kv_policy_fields.h"
+#include "engine/kv/kv_presets.h"
 #include "engine/tier/disk_store.h"
 #include "models/status_macros.h"
 #include "models/text/chat_template.h"

@@ -88,10 +88,12 @@ std::vector<Way> ways(const AttentionCase& size, KvFormat format, bool selects_t
 }
 
 KvPolicy scored_policy() {
-  KvPolicy policy = find_kv_preset("kv-compress")->policy;
+  KvPolicy policy;
   policy.scorer = KvScorer::sum;
   policy.score_window = 0;
-  policy.score_pool = 1;
+  policy.score_generated = true;
+  policy.rule = KvRule::budget;
+  policy.keep_share = 0.25f;
   return policy;
 }
 

@@ -4,13 +4,17 @@
 
 namespace tessera {
 
-// Returns: the preset `leankv` with the paper's numbers, with which about half of a prompt's tokens
-// change their tier. The preset's own numbers are searched for quality (eval/search_policy.py), and
+// Returns: LeanKV with the paper's numbers, with which about half of a prompt's tokens change their
+// tier. The numbers of the server's preset are searched for quality (eval/search_policy.py), and
 // timings must not change with them.
 inline KvPolicy paper_leankv() {
-  KvPolicy policy = find_kv_preset("leankv")->policy;
+  KvPolicy policy;
+  policy.high = kKvK8V4;
+  policy.low = kKvK4V2;
+  policy.scorer = KvScorer::mean;
   policy.score_window = 64;
-  policy.score_pool = 1;
+  policy.score_generated = true;
+  policy.rule = KvRule::thresholds;
   policy.alpha_high = 1;
   policy.alpha_low = 0;
   return policy;

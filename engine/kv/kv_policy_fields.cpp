@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "engine/kv/kv_presets.h"
 #include "engine/kv/kv_successors.h"
 
 namespace tessera {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "engine/kv/kv_presets.h"
 #include "kernels/kv/kv_policy.h"
 
 namespace tessera {

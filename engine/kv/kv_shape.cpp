@@ -5,6 +5,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "engine/kv/kv_presets.h"
 #include "engine/kv/kv_windows.h"
 #include "engine/kv/prefix_cache.h"
 #include "kernels/backend.h"

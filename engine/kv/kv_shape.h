@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "engine/kv/kv_presets.h"
 #include "kernels/communicator.h"
 #include "kernels/kv/kv_arena.h"
 #include "kernels/kv/kv_policy.h"

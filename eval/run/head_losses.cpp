@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "engine/kv/kv_presets.h"
 #include "eval/run/evaluation.h"
 #include "eval/score/item_scores.h"
 #include "models/status_macros.h"

@@ -16,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/engine.h"
 #include "engine/kv/kv_policy_fields.h"
+#include "engine/kv/kv_presets.h"
 #include "eval/program.h"
 #include "eval/run/device.h"
 #include "eval/throughput/timed_backend.h"

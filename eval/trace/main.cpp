@@ -8,6 +8,7 @@
 #include <iostream>
 #include <string>
 
+#include "engine/kv/kv_presets.h"
 #include "eval/program.h"
 #include "eval/report/svg.h"
 #include "eval/trace/replay.h"

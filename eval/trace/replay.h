@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "engine/kv/kv_cache.h"
+#include "engine/kv/kv_presets.h"
 #include "eval/trace/trace.h"
 
 namespace tessera {

@@ -1,8 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
-#include <span>
 #include <string>
 #include <string_view>
 
@@ -131,7 +129,7 @@ struct KvPolicy {
 
   // Returns: number of first tokens of the prompt that a sequence of this policy may take from the
   // prefix cache. It computes the last ones itself: scores need their queries, and the residual
-  // buffer needs their unquantised form. Sequence::shareable is about samples of one request.
+  // buffer needs their unquantised form.
   constexpr int32_t shareable(int32_t prompt_tokens) const {
     int32_t own = 0;  // last tokens that the sequence must compute itself
     if (newest_dense() > 0) {
@@ -163,35 +161,10 @@ std::string policy_error(const KvPolicy& policy);
 // Orders formats by precision.
 double token_bytes(KvFormat format, int32_t head_dim);
 
-// Returns: the name in `--kv`; empty for a value that the enum does not have.
+// Returns: the name of a value; empty for one that the enum does not have.
 std::string_view name_of(KvScorer scorer);
 std::string_view name_of(KvKeyScore score);
 std::string_view name_of(KvAllocator allocator);
 std::string_view name_of(KvRule rule);
-
-// ---- presets: the only table of named policies. A format alone has no preset.
-
-struct KvPreset {
-  std::string name;
-  KvPolicy policy;
-
-  friend bool operator==(const KvPreset&, const KvPreset&) = default;
-};
-
-// Returns: the preset that keeps all tokens in one format, named like the format.
-inline KvPreset uniform_kv(KvFormat format) {
-  return {name_of(format), {.high = format, .low = format}};
-}
-inline const KvPreset kKvPresetF32 = uniform_kv(kKvF32);  // of the oracle
-inline const KvPreset kKvPresetF16 = uniform_kv(kKvF16);
-inline const KvPreset kKvPresetK8V4 = uniform_kv(kKvK8V4);
-
-std::span<const KvPreset> kv_presets();
-
-// Returns: the choices that a user is shown: some formats, and every preset.
-std::span<const KvPreset> kv_choices();
-
-// Returns: the preset of that name, or the one that keeps all tokens in the format of that name.
-std::optional<KvPreset> find_kv_preset(std::string_view name);
 
 }  // namespace tessera

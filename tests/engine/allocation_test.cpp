@@ -7,6 +7,7 @@
 #include <new>
 #include <string>
 
+#include "engine/kv/kv_presets.h"
 #include "engine/tier/disk_store.h"
 #include "tests/engine/engine_fixture.h"
 #include "tests/engine/even_grammar.h"

@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include "engine/kv/kv_presets.h"
 #include "tests/engine/sections_fixture.h"
 
 namespace tessera {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "engine/engine.h"
+#include "engine/kv/kv_presets.h"
 #include "kernels/cpu/backend.h"
 
 namespace tessera {

@@ -5,6 +5,7 @@
 
 #include <cmath>
 
+#include "engine/kv/kv_presets.h"
 #include "nlohmann/json.hpp"
 #include "tests/engine/batching_engine_of.h"
 #include "tests/engine/engine_fixture.h"
@@ -156,7 +157,7 @@ TEST(Embedding, OfStatesThatOverflowFailsByName) {
   EXPECT_EQ(whole->embeddings().at(0), expected(prompt, Pooling::cls));
 }
 
-// transformers computed them in f32 (models/train/golden.py). The bound is relative to the length.
+// transformers computed them in f32 (eval/train/golden.py). The bound is relative to the length.
 TEST(Embedding, OfTheShippedModelAgreesWithPyTorch) {
   const std::filesystem::path root = TESSERA_SOURCE_DIR;
   const auto golden = nlohmann::json::parse(read_file(root / "tests/golden/tessera_tiny.json"));

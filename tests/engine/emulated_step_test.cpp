@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "engine/batching_engine.h"
+#include "engine/kv/kv_presets.h"
 #include "kernels/cuda/backend.h"
 #include "kernels/cuda/simt/simt.h"
 #include "models/decode_steps.h"

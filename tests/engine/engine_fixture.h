@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/batching_engine.h"
+#include "engine/kv/kv_presets.h"
 #include "kernels/cpu/backend.h"
 #include "kernels/cpu/threads/thread_pool.h"
 #include "tests/engine/fake_model.h"

@@ -5,6 +5,7 @@
 
 #include <cmath>
 
+#include "engine/kv/kv_presets.h"
 #include "tests/engine/engine_fixture.h"
 
 namespace tessera {

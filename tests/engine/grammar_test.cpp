@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "engine/kv/kv_presets.h"
 #include "kernels/sampling.h"
 #include "tests/engine/engine_fixture.h"
 #include "tests/engine/even_grammar.h"

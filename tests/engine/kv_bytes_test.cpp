@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/kv/kv_cache.h"
+#include "engine/kv/kv_presets.h"
 #include "kernels/cpu/backend.h"
 #include "kernels/cpu/threads/thread_pool.h"
 #include "models/random_checkpoint.h"

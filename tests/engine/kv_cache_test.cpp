@@ -6,6 +6,7 @@
 #include <random>
 #include <set>
 
+#include "engine/kv/kv_presets.h"
 #include "kernels/cpu/backend.h"
 #include "kernels/cpu/threads/thread_pool.h"
 #include "tests/engine/kv_memory.h"

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "engine/kv/kv_policy_fields.h"
+#include "engine/kv/kv_presets.h"
 
 namespace tessera {
 

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "engine/kv/kv_presets.h"
 #include "engine/kv/kv_successors.h"
 
 namespace tessera {
@@ -18,6 +19,21 @@ std::string refusal(std::string_view text) {
   const auto policy = parse_policy(text);
   EXPECT_FALSE(policy.ok()) << text;
   return std::string(policy.status().message());
+}
+
+TEST(KvPresets, AreValidAndStandOnceEach) {
+  for (const KvPreset& preset : kv_choices()) {
+    EXPECT_EQ(policy_error(preset.policy), "") << preset.name;
+    EXPECT_EQ(find_kv_preset(preset.name), preset) << preset.name << " stands twice";
+  }
+  EXPECT_EQ(find_kv_preset("leankv2"), std::nullopt);
+}
+
+TEST(KvPresets, AreNoFormats) {
+  EXPECT_EQ(find_kv_preset("k4v8"), uniform_kv(kKvK4V8));
+  for (const KvPreset& preset : kv_presets()) {
+    EXPECT_FALSE(kv_format_named(preset.name).has_value()) << preset.name;
+  }
 }
 
 TEST(KvPolicyFields, EveryPresetIsItselfByName) {

@@ -9,6 +9,7 @@
 #include <random>
 
 #include "engine/kv/kv_cache.h"
+#include "engine/kv/kv_presets.h"
 #include "kernels/cpu/backend.h"
 #include "kernels/cpu/pages/page_codec.h"
 #include "kernels/cpu/threads/thread_pool.h"

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "engine/engine.h"
+#include "engine/kv/kv_presets.h"
 #include "kernels/cpu/threads/thread_pool.h"
 #include "kernels/kv/whole_layers.h"
 #include "models/random_checkpoint.h"

@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "engine/kv/kv_presets.h"
 #include "tests/engine/engine_fixture.h"
 #include "tests/engine/kv_named.h"
 

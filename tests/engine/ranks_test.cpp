@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/batching_engine.h"
+#include "engine/kv/kv_presets.h"
 #include "kernels/cpu/threads/thread_pool.h"
 #include "models/random_checkpoint.h"
 #include "models/shard.h"

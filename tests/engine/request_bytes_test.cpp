@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "engine/kv/kv_presets.h"
 #include "engine/ranks.h"
 #include "tests/engine/recording_sink.h"
 

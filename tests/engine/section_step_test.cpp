@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "engine/kv/kv_cache.h"
+#include "engine/kv/kv_presets.h"
 #include "tests/engine/sections_fixture.h"
 
 namespace tessera {

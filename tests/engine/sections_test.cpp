@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <string>
 
+#include "engine/kv/kv_presets.h"
 #include "tests/engine/sections_fixture.h"
 
 namespace tessera {

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "kernels/kv/kv_policy.h"
+#include "engine/kv/kv_presets.h"
 #include "models/config.h"
 #include "tests/engine/kv_named.h"
 

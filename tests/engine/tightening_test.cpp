@@ -8,6 +8,7 @@
 #include <string>
 
 #include "engine/batching_engine.h"
+#include "engine/kv/kv_presets.h"
 #include "engine/kv/kv_tightening.h"
 #include "kernels/cpu/threads/thread_pool.h"
 #include "models/random_checkpoint.h"

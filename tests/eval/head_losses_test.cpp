@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/kv/kv_presets.h"
 #include "eval/run/evaluation.h"
 #include "eval/score/item_scores.h"
 #include "eval/tasks/profile.h"

@@ -7,6 +7,7 @@
 #include <memory>
 #include <vector>
 
+#include "engine/kv/kv_presets.h"
 #include "eval/report/writers.h"
 #include "eval/run/evaluation.h"
 #include "eval/run/model_host.h"

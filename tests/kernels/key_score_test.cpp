@@ -17,7 +17,7 @@ namespace tessera {
 namespace {
 
 KvPolicy output_aware(KvFormat pruned) {
-  KvPolicy policy = preset("mustafar-70");
+  KvPolicy policy = mustafar();
   policy.low = pruned;
   policy.key_score = KvKeyScore::output_aware;
   return policy;

@@ -12,18 +12,16 @@ namespace {
 // chosen so that some tokens are kept, demoted and dropped.
 std::vector<KvPolicy> policies() {
   std::vector<KvPolicy> all;
-  for (const char* name :
-       {"leankv", "kv-compress", "snapkv", "streaming", "mustafar-70", "retrieval-50"}) {
-    all.push_back(preset(name));
+  for (const KvPolicy& policy : {leankv(), kv_compress(), snapkv(), streaming(), mustafar(),
+                                 retrieving(), strict_leankv(), all_queries()}) {
+    all.push_back(policy);
   }
-  all.push_back(strict_leankv());
-  all.push_back(all_queries());
-  KvPolicy retrieval = preset("retrieval-50");  // of fewer tokens, by scores
+  KvPolicy retrieval = retrieving();  // of fewer tokens, by scores
   retrieval.scorer = KvScorer::mean;
   retrieval.score_generated = true;
   retrieval.keep_tokens = 100;
   all.push_back(retrieval);
-  for (KvPolicy policy : {preset("leankv"), all_queries(), retrieval, preset("snapkv")}) {
+  for (KvPolicy policy : {leankv(), all_queries(), retrieval, snapkv()}) {
     policy = with_formats(policy, kKvK8V4, kKvK4V2);
     policy.alpha_low = 0.3f;
     policy.high_share = 0.4f;
@@ -297,7 +295,7 @@ TEST(KvCompress, KeepsABudgetInBytes) {
 }
 
 TEST(KvCompress, NeedsNoMoreThanOnePageForEachRow) {
-  const KvPolicy policy = with_formats(preset("leankv"), kKvK8V4, kKvK4V2);
+  const KvPolicy policy = with_formats(leankv(), kKvK8V4, kKvK4V2);
   CompressionWorld world(shape_for(policy), 8);
   world.open(0, policy, 390);
   world.append(0, 390);
@@ -333,7 +331,7 @@ void expect_protected(CompressionWorld& world, int32_t slot) {
 // At any length at least the newest 64 tokens are dense, and all others are pruned. Tokens that are
 // not in the low tier are in the high tier and in the residual buffer.
 TEST(KvCompress, LeavesTheNewestTokensDenseWhereAPolicyPrunesTheOthers) {
-  const KvPolicy policy = preset("mustafar-70");
+  const KvPolicy policy = mustafar();
   CompressionWorld world(shape_for(policy), 4000);
   world.open(0, policy, 150);
   world.append(0, 150);

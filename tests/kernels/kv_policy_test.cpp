@@ -13,29 +13,10 @@ namespace {
 
 using testing::HasSubstr;
 
-KvPolicy leankv() {
-  return preset("leankv");
-}
-
 template <class Change>
 std::string error_after(KvPolicy policy, Change&& change) {
   change(policy);
   return policy_error(policy);
-}
-
-TEST(KvPolicy, EveryPresetIsValidAndFoundByItsName) {
-  for (const KvPreset& preset : kv_choices()) {
-    EXPECT_EQ(policy_error(preset.policy), "") << preset.name;
-    EXPECT_EQ(find_kv_preset(preset.name), preset) << preset.name << " stands twice";
-  }
-  EXPECT_EQ(find_kv_preset("leankv2"), std::nullopt);
-}
-
-TEST(KvPolicy, OfAFormatKeepsEverythingInItWithoutAPreset) {
-  EXPECT_EQ(find_kv_preset("k4v8"), uniform_kv(kKvK4V8));
-  for (const KvPreset& preset : kv_presets()) {
-    EXPECT_FALSE(kv_format_named(preset.name).has_value()) << preset.name;
-  }
 }
 
 TEST(KvPolicy, NamesTheFieldThatIsOutOfRange) {
@@ -96,16 +77,16 @@ TEST(KvPolicy, RefusesWhatDoesNotGoTogether) {
 }
 
 TEST(KvPolicy, SaysWhichQueriesCount) {
-  const KvScoring score_window = scoring_of(preset("snapkv"), 100);
+  const KvScoring score_window = scoring_of(snapkv(), 100);
   EXPECT_EQ(score_window.begin, 68);
   EXPECT_EQ(score_window.end, 100);
   const KvScoring running = scoring_of(leankv(), 10);
   EXPECT_EQ(running.begin, 0);
   EXPECT_EQ(running.end, std::numeric_limits<int32_t>::max());
-  const KvScoring streaming = scoring_of(preset("streaming"), 40);
+  const KvScoring streaming = scoring_of(streaming(), 40);
   EXPECT_TRUE(streaming.token_scores);
   EXPECT_EQ(streaming.begin, streaming.end);
-  EXPECT_FALSE(scoring_of(preset("k8v4"), 40).token_scores);
+  EXPECT_FALSE(scoring_of(KvPolicy{.high = kKvK8V4, .low = kKvK8V4}, 40).token_scores);
 }
 
 }  // namespace

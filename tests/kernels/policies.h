@@ -2,42 +2,98 @@
 
 #include <gtest/gtest.h>
 
-#include <optional>
-
 #include "kernels/kv/kv_policy.h"
 
+// Policies of each scorer, allocator and rule.
 namespace tessera {
 
-inline KvPolicy preset(const char* name) {
-  const std::optional<KvPreset> found = find_kv_preset(name);
-  EXPECT_TRUE(found.has_value()) << name;
-  return found->policy;
+inline KvPolicy budget_of(KvScorer scorer, float keep_share) {
+  KvPolicy policy;
+  policy.scorer = scorer;
+  policy.score_generated = scorer != KvScorer::none;
+  policy.rule = KvRule::budget;
+  policy.keep_share = keep_share;
+  return policy;
+}
+
+inline KvPolicy leankv() {
+  KvPolicy policy;
+  policy.high = kKvK8V4;
+  policy.low = kKvK4V2;
+  policy.scorer = KvScorer::mean;
+  policy.score_window = 16;
+  policy.score_pool = 31;
+  policy.score_generated = true;
+  policy.rule = KvRule::thresholds;
+  policy.alpha_high = 8;
+  policy.alpha_low = 0.3f;
+  return policy;
+}
+
+// Keeps fewer tokens.
+inline KvPolicy strict_leankv() {
+  KvPolicy policy = leankv();
+  policy.score_window = 8;
+  policy.score_pool = 23;
+  policy.alpha_high = 1000;
+  policy.alpha_low = 6;
+  return policy;
 }
 
 // A quarter of the tokens, by the sum of all queries' attention (H2O).
 inline KvPolicy all_queries() {
-  KvPolicy policy = preset("kv-compress");
-  policy.scorer = KvScorer::sum;
+  KvPolicy policy = budget_of(KvScorer::sum, 0.25f);
   policy.score_window = 0;
-  policy.score_pool = 1;
-  policy.allocator = KvAllocator::uniform;
+  return policy;
+}
+
+inline KvPolicy kv_compress() {
+  KvPolicy policy = budget_of(KvScorer::squares, 0.25f);
+  policy.score_window = 8;
+  policy.score_pool = 7;
+  policy.allocator = KvAllocator::pages;
+  return policy;
+}
+
+inline KvPolicy snapkv() {
+  KvPolicy policy = budget_of(KvScorer::mean, 0.25f);
+  policy.score_window = 32;
+  policy.score_pool = 7;
+  policy.score_generated = false;
+  policy.compress_generated = false;
+  return policy;
+}
+
+inline KvPolicy streaming() {
+  return budget_of(KvScorer::none, 0.25f);
+}
+
+// Prunes the channels of every token that is not recent (MUSTAFAR).
+inline KvPolicy mustafar() {
+  KvPolicy policy = budget_of(KvScorer::none, 1);
+  policy.low = kKvS70;
+  policy.high_share = 0;
+  policy.sinks = 0;
+  return policy;
+}
+
+// Half of the rows keep everything.
+inline KvPolicy retrieving() {
+  KvPolicy policy = budget_of(KvScorer::none, 0);
+  policy.high = kKvK8V4;
+  policy.low = kKvK8V4;
+  policy.allocator = KvAllocator::retrieval;
+  policy.keep_tokens = 256;
   return policy;
 }
 
 // Half of the tokens of each section, by the most attention in its replay (KVzip).
 inline KvPolicy replaying() {
-  KvPolicy policy = preset("replay-50");
-  policy.scorer = KvScorer::replay;
-  return policy;
-}
-
-// Fewer tokens than the preset leankv keeps.
-inline KvPolicy strict_leankv() {
-  KvPolicy policy = preset("leankv");
-  policy.score_window = 8;
-  policy.score_pool = 23;
-  policy.alpha_high = 1000;
-  policy.alpha_low = 6;
+  KvPolicy policy = budget_of(KvScorer::replay, 0.5f);
+  policy.high = kKvK8V4;
+  policy.low = kKvK8V4;
+  policy.score_window = 0;
+  policy.allocator = KvAllocator::pages;
   return policy;
 }
 

@@ -46,7 +46,7 @@ PooledScores pooled_scores(KvPolicy policy) {
 }
 
 TEST(KvCompress, PoolsThePromptsScoresOverNeighbours) {
-  const KvPolicy policy = preset("snapkv");
+  const KvPolicy policy = snapkv();
   const PooledScores scores = pooled_scores(policy);
   const int32_t seen = 200 - policy.score_window;
   for (int32_t i = 0; i < 200; ++i) {

@@ -5,6 +5,8 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "engine/kv/kv_presets.h"
+
 namespace tessera {
 namespace {
 

@@ -11,6 +11,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "engine/kv/kv_presets.h"
 #include "kernels/cpu/threads/thread_pool.h"
 #include "tests/models/planted_keys.h"
 #include "tests/models/temporary_directory.h"

@@ -6,6 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "engine/kv/kv_presets.h"
 #include "server/grpc/kv_options.h"
 #include "server/openai/error.h"
 #include "server/openai/kv_cache.h"

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <iterator>
 
+#include "engine/kv/kv_presets.h"
 #include "server/command_line.h"
 
 namespace tessera {

@@ -1,6 +1,7 @@
 // /v1/cache and /v1/cache/flush.
 #include <algorithm>
 
+#include "engine/kv/kv_presets.h"
 #include "server/caller.h"
 #include "server/http/replies.h"
 #include "server/http/route_table.h"

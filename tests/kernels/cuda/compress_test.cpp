@@ -88,9 +88,9 @@ TEST_P(CudaCompression, ForgetsReplaysAndSharesTheSectionsBeforeThem) {
 
 TEST_P(CudaCompression, LeavesPagesAloneThatOthersOwnToo) {
   uint32_t seed = 200;
-  for (const char* name : {"leankv", "retrieval-50", "kv-compress"}) {
+  for (const KvPolicy& policy : {leankv(), retrieving(), kv_compress()}) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
-    begin(preset(name), 16, seed++);
+    begin(policy, 16, seed++);
     append(150);
     const KvFork forks[] = {{0, 2, tiers_}};
     both([&](const Backend& backend, KvArena& arena, Stream stream) {
@@ -105,7 +105,7 @@ TEST_P(CudaCompression, LeavesPagesAloneThatOthersOwnToo) {
 // The snapshot is the same, byte for byte, and can be swapped in to another slot.
 TEST_P(CudaCompression, IsSwappedOutAndInUnchanged) {
   uint32_t seed = 300;
-  for (KvPolicy policy : {preset("leankv"), all_queries(), preset("mustafar-70")}) {
+  for (KvPolicy policy : {leankv(), all_queries(), mustafar()}) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     if (policy.prunes_keys()) {
       policy.key_score = KvKeyScore::output_aware;  // sums of queries are part of the snapshot
@@ -138,7 +138,7 @@ TEST_P(CudaCompression, IsSwappedOutAndInUnchanged) {
 
 // Chunks begin and end anywhere; results are equal bit for bit.
 TEST_P(CudaCompression, AddsUpQueriesAsTheOracleDoes) {
-  begin(preset("mustafar-70"), 48, 400);
+  begin(mustafar(), 48, 400);
   shape_.query_sums = true;
   make(shape_);
   const int32_t heads = 3 * shape_.kv_heads;

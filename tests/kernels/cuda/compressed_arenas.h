@@ -12,12 +12,11 @@ namespace tessera {
 // Each rule, allocator and scorer, with one tier and with two.
 inline std::vector<KvPolicy> policies() {
   std::vector<KvPolicy> all;
-  for (const char* name : {"leankv", "kv-compress", "snapkv", "streaming", "retrieval-50"}) {
-    all.push_back(preset(name));
+  for (const KvPolicy& policy : {leankv(), kv_compress(), snapkv(), streaming(), retrieving(),
+                                 strict_leankv(), all_queries()}) {
+    all.push_back(policy);
   }
-  all.push_back(strict_leankv());
-  all.push_back(all_queries());
-  KvPolicy mass = with_formats(preset("leankv"), kKvK8V4, kKvK4V2);
+  KvPolicy mass = with_formats(leankv(), kKvK8V4, kKvK4V2);
   mass.rule = KvRule::mass;
   mass.mass_high = 0.6f;
   mass.mass_keep = 0.9f;
@@ -27,11 +26,11 @@ inline std::vector<KvPolicy> policies() {
   all.push_back(mass);
   // Sparse low tiers: below a dense tier, also with output_aware key scores, and below a sparse
   // tier.
-  all.push_back(preset("mustafar-70"));
+  all.push_back(mustafar());
   all.back().low = kKvS70K4V4;
   all.back().key_score = KvKeyScore::output_aware;
-  all.push_back(with_formats(preset("leankv"), kKvS50, kKvS70K4V4));
-  for (KvPolicy policy : {all_queries(), preset("retrieval-50"), preset("kv-compress")}) {
+  all.push_back(with_formats(leankv(), kKvS50, kKvS70K4V4));
+  for (KvPolicy policy : {all_queries(), retrieving(), kv_compress()}) {
     policy.high_share = policy.allocator == KvAllocator::pages ? 1.0f : 0.4f;
     policy.sinks = 7;
     all.push_back(

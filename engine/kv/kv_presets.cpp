@@ -1,6 +1,6 @@
-#include <cstddef>
+#include "engine/kv/kv_presets.h"
 
-#include "kernels/kv/kv_policy.h"
+#include <cstddef>
 
 namespace tessera {
 namespace {
