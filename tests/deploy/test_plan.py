@@ -46,7 +46,7 @@ def test_a_start_takes_what_the_plan_says(flags, tmp_path):
         server.wait()
     log = server.log.read_text()
     assert int(re.search(r"weights \w+: (\d+) bytes", log)[1]) == expected["weights"]
-    assert int(re.search(r"KV cache \w+: (\d+) bytes", log)[1]) == expected["KV"]
+    assert int(re.search(r"KV cache [\w-]+: (\d+) bytes", log)[1]) == expected["KV"]
     workspace = float(re.search(r"workspace ([\d.]+) MiB", log)[1])
     assert workspace == pytest.approx(expected["workspace"] / (1 << 20), abs=0.06)
     requests = re.search(r"memory of requests, at most: (.*)", log)[1]

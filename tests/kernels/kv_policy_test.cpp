@@ -83,9 +83,9 @@ TEST(KvPolicy, SaysWhichQueriesCount) {
   const KvScoring running = scoring_of(leankv(), 10);
   EXPECT_EQ(running.begin, 0);
   EXPECT_EQ(running.end, std::numeric_limits<int32_t>::max());
-  const KvScoring streaming = scoring_of(streaming(), 40);
-  EXPECT_TRUE(streaming.token_scores);
-  EXPECT_EQ(streaming.begin, streaming.end);
+  const KvScoring unscored = scoring_of(streaming(), 40);
+  EXPECT_TRUE(unscored.token_scores);
+  EXPECT_EQ(unscored.begin, unscored.end);
   EXPECT_FALSE(scoring_of(KvPolicy{.high = kKvK8V4, .low = kKvK8V4}, 40).token_scores);
 }
 
