@@ -252,7 +252,7 @@ TEST_F(Tightening, KeepsTheAccountsThroughRandomTraffic) {
         two_tiers ? presets_of_two_tiers() : presets_of_one_tier();
     const auto engine = this->engine(presets[0], 12, presets);
     const int64_t total = engine->stats().pages_total;
-    for (int32_t round = 0; round < 25; ++round) {
+    for (int32_t round = 0; round < 60; ++round) {
       SCOPED_TRACE(testing::Message() << presets[0].name << ", round " << round);
       std::vector<std::shared_ptr<RecordingSink>> sinks;
       for (uint64_t i = 0; i < 2 + random() % 6; ++i) {

@@ -58,7 +58,7 @@ TEST(Settings, FlagsReachTheirFields) {
                               "--weights",
                               "int8",
                               "--kv",
-                              "f32",
+                              "k4v8",
                               "--kv-memory",
                               "2GiB",
                               "--isa",
@@ -80,7 +80,7 @@ TEST(Settings, FlagsReachTheirFields) {
   EXPECT_EQ(settings.model, "a/b");
   EXPECT_EQ(settings.http.port, 81);
   EXPECT_EQ(settings.weights, WeightFormat::int8);
-  EXPECT_EQ(settings.engine.kv, kKvPresetF32);
+  EXPECT_EQ(settings.engine.kv, uniform_kv(kKvK4V8));
   EXPECT_EQ(settings.engine.kv_bytes, int64_t{2} << 30);
   EXPECT_EQ(settings.isa, CpuIsa::scalar);
   EXPECT_EQ(settings.threads, 3);
