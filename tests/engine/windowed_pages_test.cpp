@@ -13,6 +13,7 @@
 #include "kernels/cpu/backend.h"
 #include "kernels/cpu/threads/thread_pool.h"
 #include "models/random_checkpoint.h"
+#include "tests/engine/kv_named.h"
 #include "tests/engine/recording_sink.h"
 #include "tests/engine/small_model.h"
 #include "tests/models/temporary_directory.h"
@@ -286,7 +287,7 @@ TEST_F(WindowedPages, AreAllThatLayersHoldBesideSectionsOfReplay50) {
 // Memory for one whole context. A hit has the bits of a miss, also where windows were dropped.
 TEST_F(WindowedPages, AnswerAsAllPagesDoBesideSections) {
   for (const int32_t window : {24, 100, 300}) {
-    for (const char* const like : {"replay-50", "kvzip-50"}) {
+    for (const char* const like : {"replay-50", kReplaying}) {
       SCOPED_TRACE(testing::Message() << "a window of " << window << ", " << like);
       write(gemma(900, window));
       EngineOptions options;
