@@ -39,7 +39,7 @@ void add_model(std::string& text, const ModelConfig& config) {
       config.multipliers.attention);
   add(text, "window", config.sliding_window);
   for (const HeadProfile& profile : config.head_profiles) {
-    add(text, "profile", profile.place, profile.weight);
+    add(text, "profile", profile.place);
   }
   for (const LayerKind& kind : config.layer_kinds) {
     add(text, "layer", kind.windowed, kind.rotated);
