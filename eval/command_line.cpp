@@ -41,7 +41,7 @@ void declare_what(CLI::App& app, EvalOptions& options) {
          "--kv", options.kv,
          absl::StrCat("KV presets to compare with f16, separated by commas: ", preset_names(),
                       ", a format such as k4v8, or with other numbers, "
-                      "leankv:alpha_high=2:sinks=8; papers: the settings of the papers [",
+                      "leankv:alpha_high=2:sinks=8 [",
                       options.kv, "]"))
       ->type_name("NAME,...");
   app.add_option("--method", options.methods,

@@ -26,8 +26,7 @@ inline bool stores_codes(const KvPolicy& policy) {
 // Reference of all comparisons.
 inline constexpr std::string_view kReferencePreset = "f16";
 
-// Parses a list such as "f32,leankv:sinks=8" (parse_policy, engine/kv/kv_policy_fields.h), with the
-// names of eval/paper_settings.h, and "papers" for all of them.
+// Parses a list such as "f32,leankv:sinks=8" (parse_policy, engine/kv/kv_policy_fields.h).
 // Returns: the reference first (also if the list lacks it), then the others in the order of the
 // list, without duplicates.
 // Errors: InvalidArgument names the unknown preset or field, and the known ones.

@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include "eval/command_line.h"
-#include "eval/paper_settings.h"
 
 namespace tessera {
 namespace {
@@ -30,19 +29,6 @@ TEST(KvPresets, HaveF32AsAReferenceThoughNoServerHasIt) {
   const auto presets = find_eval_presets("f32");
   ASSERT_TRUE(presets.ok()) << presets.status();
   EXPECT_EQ(presets->back().policy.high, kKvF32);
-}
-
-TEST(KvPresets, IncludeThoseOfThePapersWithTheirSources) {
-  EXPECT_EQ(names("papers").size(), paper_settings().size() + 1);
-  EXPECT_THAT(names("papers"), testing::Contains("snapkv@paper"));
-  for (const PaperSetting& setting : paper_settings()) {
-    EXPECT_THAT(std::string(setting.source), HasSubstr("20")) << "a paper has a year";
-    EXPECT_FALSE(setting.differs.empty()) << setting.name;
-  }
-  const auto leankv = find_eval_presets("leankv@paper");
-  ASSERT_TRUE(leankv.ok()) << leankv.status();
-  EXPECT_EQ(leankv->back().policy.score_pool, 1);
-  EXPECT_EQ(leankv->back().policy.alpha_low, 0);
 }
 
 TEST(KvPresets, RefuseAnUnknownOneAndListTheKnown) {
@@ -100,7 +86,7 @@ TEST(EvalCommandLine, ReadsTheFormatOfResidualBuffers) {
 }
 
 TEST(KvPresets, HaveCodedResidualBuffersIfAllTheirFormatsAreOfCodes) {
-  const auto presets = find_eval_presets("k8v4,leankv,replay-31,fp8,s50,h2o@paper");
+  const auto presets = find_eval_presets("k8v4,leankv,replay-31,fp8,s50,snapkv");
   ASSERT_TRUE(presets.ok()) << presets.status();
   std::vector<std::string> coded;
   for (const EvalPreset& preset : *presets) {
