@@ -119,7 +119,7 @@ class Presets(unittest.TestCase):
 
     def test_a_reader_has_at_most_twelve_choices_on_two_screens(self):
         self.assertLessEqual(len(self.planned), 12)
-        self.assertLessEqual(len((ROOT / "docs/kv-presets.md").read_text().splitlines()), 120)
+        self.assertLessEqual(len((ROOT / "docs/kv-presets.md").read_text().splitlines()), 90)
 
 
 class Settings(unittest.TestCase):
