@@ -23,7 +23,7 @@ absl::Status check_ids(const char* field, const std::vector<int32_t>& ids, int32
 absl::Status check_deterministic(bool deterministic, const KvPolicy& policy) {
   return deterministic && policy.selects()
              ? absl::InvalidArgumentError(absl::StrCat(
-                   "deterministic cannot be combined with read_share ", policy.read_share,
+                   "deterministic cannot be combined with read_share ", policy.all().read_share,
                    " of the KV cache, by which generated tokens read a part of the pages: ask for "
                    "read_share 1"))
              : absl::OkStatus();

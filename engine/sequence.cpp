@@ -6,6 +6,7 @@
 #include <limits>
 #include <utility>
 
+#include "engine/kv/kv_shareable.h"
 #include "kernels/check.h"
 #include "models/lora/adapter.h"
 
@@ -21,7 +22,8 @@ size_t max_length(const EngineRequest& request, int32_t context) {
 
 uint64_t bits_of(const KvPolicy& policy) {
   const KvFormat format = policy.high;
-  const uint64_t section = policy.replays() ? std::bit_cast<uint32_t>(policy.keep_share) : 0;
+  const uint64_t section =
+      policy.replays() ? std::bit_cast<uint32_t>(policy.budget().amount.share()) : 0;
   return (section * 0x9e3779b97f4a7c15) ^
          (uint64_t{format.e4m3} << 49 | uint64_t{format.rotated} << 48 |
           uint64_t{format.key_keep} << 32 | uint64_t{format.value_keep} << 16 |
@@ -94,7 +96,7 @@ Sequence::Sequence(RequestId request_id, size_t sample, const EngineRequest& req
   const auto prompt = static_cast<int32_t>(prompt_tokens_);
   if (kv_.policy.newest_dense() > 0) {
     // Each sample needs the end of the prompt in its own residual buffer.
-    shareable_ = std::min(shareable_, kv_.policy.shareable(prompt) / kKvGroup * kKvGroup);
+    shareable_ = std::min(shareable_, shareable_tokens(kv_.policy, prompt) / kKvGroup * kKvGroup);
   }
   if (kv_.policy.one_by_one()) {
     // Generated tokens read other inputs than prompt tokens do.
@@ -159,13 +161,13 @@ int32_t Sequence::max_cached_tokens() const {
                pool_.has_value() ? pool_->first_wanted() : std::numeric_limits<int32_t>::max());
   return kv_.policy.is_private() || kv_.policy.one_by_one()
              ? std::min(first_unobserved,
-                        kv_.policy.shareable(static_cast<int32_t>(prompt_tokens_)))
+                        shareable_tokens(kv_.policy, static_cast<int32_t>(prompt_tokens_)))
              : first_unobserved;
 }
 
 void Sequence::mark_recurring(int32_t tokens) {
   // Tokens that another sequence with this prompt could not match are left to the policy.
-  const int32_t useful = kv_.policy.shareable(static_cast<int32_t>(prompt_tokens_));
+  const int32_t useful = shareable_tokens(kv_.policy, static_cast<int32_t>(prompt_tokens_));
   max_inserted_tokens_ = std::max(max_inserted_tokens_, std::min(tokens, useful));
 }
 

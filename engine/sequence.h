@@ -106,7 +106,7 @@ class Sequence {
   // may have been dropped since). 0 for a waiting sequence that is not swapped out.
   int32_t stored() const;
   // Returns: number of first tokens that the samples of the request share by forks and compute
-  // once. (KvPolicy::shareable limits sharing through the prefix cache.) It is the prompt without
+  // once. (shareable_tokens limits sharing through the prefix cache.) It is the prompt without
   // its last token, because each sample needs the logits of that token. With sparse formats it is
   // rounded down to whole groups and leaves out the newest tokens. 0 if the request has one sample
   // or a lossy policy.

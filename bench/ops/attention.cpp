@@ -91,9 +91,7 @@ KvPolicy scored_policy() {
   KvPolicy policy;
   policy.scorer = KvScorer::sum;
   policy.score_window = 0;
-  policy.score_generated = true;
-  policy.rule = KvRule::budget;
-  policy.keep_share = 0.25f;
+  policy.keep = KeepBudget{.amount = KvAmount::of_share(0.25f)};
   return policy;
 }
 

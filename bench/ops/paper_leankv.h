@@ -13,10 +13,7 @@ inline KvPolicy paper_leankv() {
   policy.low = kKvK4V2;
   policy.scorer = KvScorer::mean;
   policy.score_window = 64;
-  policy.score_generated = true;
-  policy.rule = KvRule::thresholds;
-  policy.alpha_high = 1;
-  policy.alpha_low = 0;
+  policy.keep = KeepByThresholds{.alpha_high = 1, .alpha_low = 0};
   return policy;
 }
 

@@ -154,7 +154,10 @@ KvSlot KvCache::open_slot(const KvPolicy& policy, int32_t prompt_tokens, float f
                   .prompt_tokens = prompt_tokens,
                   .sections = planning_.demand(policy, prompt_tokens).sections,
                   .floor = floor};
-  state.policy.keep_bytes /= accounting_.rank_totals().ranks();
+  if (state.policy.keep.is<KeepBudget>() && state.policy.budget().amount.is_bytes()) {
+    KvAmount& amount = state.policy.budget().amount;
+    amount = KvAmount::of_bytes(amount.bytes() / accounting_.rank_totals().ranks());
+  }
   return {*this, slots_.open(state)};
 }
 

@@ -25,9 +25,8 @@ KvCompression section_compression(int32_t index, const SlotState& slot, const Kv
   const KvSections& sections = slot.sections;
   const auto row_pages = static_cast<int32_t>(sections.pages / shape.whole_rows());
   KvPolicy policy = slot.policy;
-  policy.keep_share = 0;
-  policy.keep_tokens =
-      sections.next_end() / sections.tokens * row_pages * shape.layout(slot.tiers.high).capacity;
+  policy.budget().amount = KvAmount::of_tokens(sections.next_end() / sections.tokens * row_pages *
+                                               shape.layout(slot.tiers.high).capacity);
   policy.sinks = std::max(policy.sinks, sections.compressed);
   policy.recent = 0;
   return {.slot = index,

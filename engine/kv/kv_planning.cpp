@@ -93,8 +93,7 @@ KvTightening KvPlanning::tightening(const KvSlot& slot) const {
   for (int32_t i = 0; i < kMaxTightenings; ++i) {
     const int32_t steps = of.tightenings + i + 1;
     if (budget_share(of.floor, steps) < budget_share(of.floor, steps - 1)) {
-      KvPolicy policy = tightened_policy(of, steps, shape_);
-      policy.rule = KvRule::budget;
+      const KvPolicy policy = tightened_policy(of, steps, shape_);
       const int64_t after =
           pages_after(compression_of(slot.index(), of, policy), shared_tokens, shape_) - shared;
       freed = std::max(freed, own - after);

@@ -13,6 +13,7 @@
 #include "absl/strings/str_split.h"
 #include "engine/kv/kv_presets.h"
 #include "engine/kv/kv_successors.h"
+#include "models/status_macros.h"
 
 namespace tessera {
 namespace {
@@ -73,41 +74,92 @@ struct Field {
   std::optional<KvRule> rule;  // that the field belongs to
   bool (*set)(KvPolicy& policy, std::string_view text);
   std::string (*get)(const KvPolicy& policy);
+  bool (*applies)(const KvPolicy& policy);  // false: it has no effect in the policy
+  KvKeep (*rule_of)() = nullptr;            // the field's rule with its default numbers
 };
 
-template <auto kMember>
-constexpr Field field(std::string_view name, std::optional<KvRule> rule = std::nullopt) {
-  return {name, rule,
-          [](KvPolicy& policy, std::string_view text) { return read(text, policy.*kMember); },
-          [](const KvPolicy& policy) { return print(policy.*kMember); }};
+using Applies = bool (*)(const KvPolicy& policy);
+
+constexpr bool always(const KvPolicy& /*policy*/) {
+  return true;
 }
 
-bool belongs_to(std::optional<KvRule> rule, KvRule policy_rule) {
-  return !rule.has_value() || *rule == policy_rule;
+bool is_lossy(const KvPolicy& policy) {
+  return policy.is_lossy();
+}
+
+template <auto kMember>
+constexpr Field field(std::string_view name, Applies applies = is_lossy) {
+  return {name, std::nullopt,
+          [](KvPolicy& policy, std::string_view text) { return read(text, policy.*kMember); },
+          [](const KvPolicy& policy) { return print(policy.*kMember); }, applies};
+}
+
+template <class Rule, class Value>
+Rule class_of(Value Rule::*);
+
+// A number of a rule.
+// Requires: `applies` is false for policies of other rules.
+template <auto kMember, class Rule = decltype(class_of(kMember))>
+constexpr Field number(
+    std::string_view name, Applies applies = [](const KvPolicy& policy) {
+      return policy.keep.is<decltype(class_of(kMember))>();
+    }) {
+  return {name,
+          Rule::kRule,
+          [](KvPolicy& policy, std::string_view text) {
+            return read(text, policy.keep.as<Rule>().*kMember);
+          },
+          [](const KvPolicy& policy) { return print(policy.keep.as<Rule>().*kMember); },
+          applies,
+          [] { return KvKeep(Rule()); }};
+}
+
+// The amount of a budget. One replaces another.
+template <class Value, auto kMake, auto kGet, auto kIs>
+constexpr Field amount(std::string_view name) {
+  return {name,
+          KvRule::budget,
+          [](KvPolicy& policy, std::string_view text) {
+            Value value = 0;
+            const bool is_value = read(text, value);
+            policy.budget().amount = kMake(value);
+            return is_value;
+          },
+          [](const KvPolicy& policy) { return print((policy.budget().amount.*kGet)()); },
+          [](const KvPolicy& policy) {
+            return policy.keep.is<KeepBudget>() && (policy.budget().amount.*kIs)();
+          },
+          [] { return KvKeep(KeepBudget()); }};
+}
+
+bool selects(const KvPolicy& policy) {
+  return policy.selects();
 }
 
 constexpr Field kFields[] = {
-    field<&KvPolicy::high>("high"),
-    field<&KvPolicy::low>("low"),
-    field<&KvPolicy::newest>("newest"),
+    field<&KvPolicy::high>("high", always),
+    field<&KvPolicy::low>("low", always),
+    number<&KeepAll::newest>("newest",
+                             [](const KvPolicy& p) { return !p.is_lossy() && p.high.is_sparse(); }),
     field<&KvPolicy::scorer>("scorer"),
     field<&KvPolicy::score_window>("score_window"),
     field<&KvPolicy::score_pool>("score_pool"),
-    field<&KvPolicy::score_generated>("score_generated"),
-    field<&KvPolicy::key_score>("key_score"),
-    field<&KvPolicy::section>("section"),
-    field<&KvPolicy::allocator>("allocator", KvRule::budget),
-    field<&KvPolicy::retrieval_share>("retrieval_share", KvRule::budget),
-    field<&KvPolicy::alpha_high>("alpha_high", KvRule::thresholds),
-    field<&KvPolicy::alpha_low>("alpha_low", KvRule::thresholds),
-    field<&KvPolicy::keep_share>("keep_share", KvRule::budget),
-    field<&KvPolicy::keep_tokens>("keep_tokens", KvRule::budget),
-    field<&KvPolicy::keep_bytes>("keep_bytes", KvRule::budget),
-    field<&KvPolicy::high_share>("high_share", KvRule::budget),
-    field<&KvPolicy::mass_high>("mass_high", KvRule::mass),
-    field<&KvPolicy::mass_keep>("mass_keep", KvRule::mass),
-    field<&KvPolicy::read_share>("read_share"),
-    field<&KvPolicy::read_tokens>("read_tokens"),
+    field<&KvPolicy::key_score>("key_score", [](const KvPolicy& p) { return p.prunes_keys(); }),
+    field<&KvPolicy::section>("section", [](const KvPolicy& p) { return p.replays(); }),
+    number<&KeepBudget::allocator>("allocator"),
+    number<&KeepBudget::retrieval_share>("retrieval_share",
+                                         [](const KvPolicy& p) { return p.reads_profile(); }),
+    number<&KeepByThresholds::alpha_high>("alpha_high"),
+    number<&KeepByThresholds::alpha_low>("alpha_low"),
+    amount<float, KvAmount::of_share, &KvAmount::share, &KvAmount::is_share>("keep_share"),
+    amount<int32_t, KvAmount::of_tokens, &KvAmount::tokens, &KvAmount::is_tokens>("keep_tokens"),
+    amount<int64_t, KvAmount::of_bytes, &KvAmount::bytes, &KvAmount::is_bytes>("keep_bytes"),
+    number<&KeepBudget::high_share>("high_share"),
+    number<&KeepMass::mass_high>("mass_high"),
+    number<&KeepMass::mass_keep>("mass_keep"),
+    number<&KeepAll::read_share>("read_share", selects),
+    number<&KeepAll::read_tokens>("read_tokens", selects),
     field<&KvPolicy::sinks>("sinks"),
     field<&KvPolicy::recent>("recent"),
     field<&KvPolicy::compress_generated>("compress_generated"),
@@ -132,13 +184,36 @@ absl::StatusOr<const Field*> find(std::string_view name) {
       absl::StrJoin(kFields, ", ", [](std::string* out, const Field& f) { out->append(f.name); })));
 }
 
-// Clears all budgets if `field` sets one, because one budget replaces another.
-void clear_budgets(KvPolicy& policy, std::string_view field) {
-  if (field == "keep_share" || field == "keep_tokens" || field == "keep_bytes") {
-    policy.keep_share = 0;
-    policy.keep_tokens = 0;
-    policy.keep_bytes = 0;
+// Gives the policy the field's rule. chosen_by: the field that chose the policy's rule, if any.
+absl::Status choose_rule(const Field& field, std::string& chosen_by, KvPolicy& policy) {
+  if (!field.rule.has_value()) {
+    return absl::OkStatus();
   }
+  const bool keeps_all = *field.rule == KvRule::keep_all;
+  if (*field.rule != policy.rule()) {
+    if (keeps_all || !chosen_by.empty()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(field.name, " belongs to the rule ", name_of(*field.rule), ", but ",
+                       chosen_by.empty() ? "the policy" : chosen_by, " to ", name_of(policy.rule()),
+                       ": choose one"));
+    }
+    policy.keep = field.rule_of();
+  }
+  chosen_by = field.name;
+  return absl::OkStatus();
+}
+
+// Errors: InvalidArgument names a value that is not one of the field's.
+absl::Status set_field(const Field& field, const std::string& value, KvPolicy& policy) {
+  if (field.set(policy, value)) {
+    return absl::OkStatus();
+  }
+  for (const std::string& retired : {absl::StrCat(field.name, "=", value), value}) {
+    if (const std::optional<std::string_view> successor = kv_successor(retired)) {
+      return no_longer_served(retired, *successor);
+    }
+  }
+  return absl::InvalidArgumentError(absl::StrCat(field.name, " cannot be '", value, "'"));
 }
 
 absl::StatusOr<KvPolicy> named_policy(const std::string& name) {
@@ -160,37 +235,16 @@ absl::StatusOr<KvPolicy> named_policy(const std::string& name) {
 absl::StatusOr<KvPolicy> edit_policy(const KvPolicy& base,
                                      std::span<const std::pair<std::string, std::string>> fields) {
   KvPolicy policy = base;
-  std::string chosen_by;  // the field that chose the rule
+  std::string chosen_by = policy.selects() ? "read_share" : "";
   for (size_t i = 0; i < fields.size(); ++i) {
     const auto& [name, value] = fields[i];
-    const absl::StatusOr<const Field*> field = find(name);
-    if (!field.ok()) {
-      return field.status();
-    }
+    TESSERA_ASSIGN_OR_RETURN(const Field* const field, find(name));
     if (std::any_of(fields.begin(), fields.begin() + static_cast<std::ptrdiff_t>(i),
                     [&name = name](const auto& earlier) { return earlier.first == name; })) {
       return absl::InvalidArgumentError(absl::StrCat(name, " is given twice"));
     }
-    const std::optional<KvRule> rule = (*field)->rule;
-    const bool belongs = belongs_to(rule, policy.rule);
-    if (!belongs && !chosen_by.empty()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(name, " belongs to the rule ", std::string(name_of(*rule)), ", but ",
-                       chosen_by, " to ", std::string(name_of(policy.rule)), ": choose one"));
-    }
-    if (rule.has_value()) {
-      policy.rule = *rule;
-      chosen_by = name;
-    }
-    clear_budgets(policy, name);
-    if (!(*field)->set(policy, value)) {
-      for (const std::string& retired : {absl::StrCat(name, "=", value), value}) {
-        if (const std::optional<std::string_view> successor = kv_successor(retired)) {
-          return no_longer_served(retired, *successor);
-        }
-      }
-      return absl::InvalidArgumentError(absl::StrCat(name, " cannot be '", value, "'"));
-    }
+    TESSERA_RETURN_IF_ERROR(choose_rule(*field, chosen_by, policy));
+    TESSERA_RETURN_IF_ERROR(set_field(*field, value, policy));
   }
   if (const std::string error = policy_error(policy); !error.empty()) {
     return absl::InvalidArgumentError(error);
@@ -237,31 +291,9 @@ absl::StatusOr<KvFormat> parse_format(std::string_view text) {
 }
 
 KvPolicyFields policy_fields(const KvPolicy& policy) {
-  const auto means_something = [&](const Field& field) {
-    if (field.name == "high" || field.name == "low") {
-      return true;
-    }
-    if (field.name == "newest") {
-      return !policy.is_lossy() && policy.high.is_sparse();
-    }
-    if (field.name == "key_score") {
-      return policy.prunes_keys();
-    }
-    if (field.name == "section") {
-      return policy.replays();
-    }
-    if (field.name == "read_share" || field.name == "read_tokens") {
-      return policy.selects();
-    }
-    if (field.name == "retrieval_share" && policy.allocator != KvAllocator::retrieval) {
-      return false;
-    }
-    const bool unused_budget = field.name.substr(0, 5) == "keep_" && field.get(policy) == "0";
-    return policy.is_lossy() && !unused_budget && belongs_to(field.rule, policy.rule);
-  };
   KvPolicyFields out;
   for (const Field& field : kFields) {
-    if (means_something(field)) {
+    if (field.applies(policy)) {
       out.emplace_back(field.name, field.get(policy));
     }
   }

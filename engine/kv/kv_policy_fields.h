@@ -15,14 +15,14 @@ namespace tessera {
 // A policy as (field, value) texts, for clients, settings and command lines.
 using KvPolicyFields = std::vector<std::pair<std::string, std::string>>;
 
-// Returns: `base` with some of its fields changed. The fields are those of KvPolicy; formats and
-// enums are given by name (high=k8v4, scorer=squares). A field that belongs to a rule chooses that
-// rule:
+// Returns: `base` with some of its fields changed. The fields are those of KvPolicy and of its
+// rule; formats and enums are given by name (high=k8v4, scorer=squares). A field that belongs to a rule
+// chooses that rule:
 //   thresholds: alpha_high, alpha_low
-//   budget: allocator, pyramid_steepness, head_floor, retrieval_share, keep_share, keep_tokens,
-//     keep_bytes, high_share
+//   budget: allocator, retrieval_share, keep_share, keep_tokens, keep_bytes, high_share
 //   mass: mass_high, mass_keep
-// A keep_ field replaces the other keep_ fields.
+// The last keep_ field counts. Those of keep_all, which are newest, read_share and read_tokens, do
+// not change a policy of another rule.
 // Errors: InvalidArgument names the field that is unknown, given twice, out of range, or of another
 // rule than an earlier field.
 absl::StatusOr<KvPolicy> edit_policy(const KvPolicy& base,

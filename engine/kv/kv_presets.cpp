@@ -9,8 +9,7 @@ namespace {
 constexpr KvPolicy pruning(KvScorer scorer, float keep_share) {
   KvPolicy policy;
   policy.scorer = scorer;
-  policy.rule = KvRule::budget;
-  policy.keep_share = keep_share;
+  policy.keep = KeepBudget{.amount = KvAmount::of_share(keep_share)};
   return policy;
 }
 
@@ -20,6 +19,8 @@ constexpr KvPolicy pruning(KvScorer scorer, float keep_share) {
 //       --vary alpha_high=8,1000
 // docs/measurements/2026-11-22-kv-quality.md has the results. The paper has no pooling. An answer
 // attends to tokens one after the other, so the neighbours of an attended token are needed next.
+// Thresholds are those of the paper's code, alpha / N. Its text compares cumulative significance at
+// the prompt, and single tokens in Algorithm 1.
 constexpr KvPolicy leankv() {
   KvPolicy policy;
   policy.high = kKvK8V4;
@@ -27,10 +28,7 @@ constexpr KvPolicy leankv() {
   policy.scorer = KvScorer::mean;
   policy.score_window = 16;
   policy.score_pool = 31;
-  policy.score_generated = true;
-  policy.rule = KvRule::thresholds;
-  policy.alpha_high = 8;
-  policy.alpha_low = 0.3f;
+  policy.keep = KeepByThresholds{.alpha_high = 8, .alpha_low = 0.3f};
   return policy;
 }
 
@@ -40,7 +38,7 @@ constexpr KvPolicy leankv() {
 constexpr KvPolicy mustafar() {
   KvPolicy policy = pruning(KvScorer::none, 1.0f);
   policy.low = kKvS70;
-  policy.high_share = 0;
+  policy.budget().high_share = 0;
   policy.sinks = 0;
   return policy;
 }
@@ -49,8 +47,7 @@ constexpr KvPolicy kv_compress() {
   KvPolicy policy = pruning(KvScorer::squares, 0.25f);
   policy.score_window = 8;
   policy.score_pool = 7;
-  policy.score_generated = true;
-  policy.allocator = KvAllocator::pages;
+  policy.budget().allocator = KvAllocator::pages;
   return policy;
 }
 
@@ -65,12 +62,12 @@ constexpr KvPolicy snapkv() {
 // Half of the heads keep everything, and the others the first 4 and the newest tokens, 256 in all.
 // docs/measurements/2026-11-27-head-profiles.md has the choice.
 constexpr KvPolicy retrieval_50() {
-  KvPolicy policy = pruning(KvScorer::none, 0);
+  KvPolicy policy;
   policy.high = kKvK8V4;
   policy.low = kKvK8V4;
-  policy.allocator = KvAllocator::retrieval;
-  policy.retrieval_share = 0.5f;
-  policy.keep_tokens = 256;
+  policy.keep = KeepBudget{.allocator = KvAllocator::retrieval,
+                           .retrieval_share = 0.5f,
+                           .amount = KvAmount::of_tokens(256)};
   return policy;
 }
 
@@ -83,8 +80,7 @@ constexpr KvPolicy replay(float keep_share, KvFormat format) {
   policy.high = format;
   policy.low = format;
   policy.score_window = 0;
-  policy.score_generated = true;
-  policy.allocator = KvAllocator::pages;
+  policy.budget().allocator = KvAllocator::pages;
   return policy;
 }
 
@@ -94,7 +90,7 @@ constexpr KvPolicy quest() {
   KvPolicy policy;
   policy.high = kKvK8V4;
   policy.low = kKvK8V4;
-  policy.read_share = 0.25f;
+  policy.keep = KeepAll{.read_share = 0.25f};
   return policy;
 }
 

@@ -75,8 +75,8 @@ absl::Status add_sections(const KvCacheOptions& options, KvArenaShape& shape) {
     const int32_t pages = section_pages(policy, capacity);
     if (pages == 0) {
       return absl::InvalidArgumentError(absl::StrCat(
-          "KV policy: keep_share ", policy.keep_share, " of a section of ", policy.section,
-          " tokens is less than a page of ", capacity, " tokens for each KV head"));
+          "KV policy: keep_share ", policy.budget().amount.share(), " of a section of ",
+          policy.section, " tokens is less than a page of ", capacity, " tokens for each KV head"));
     }
     const KvSectionBlock block{tier, pages, policy.scorer};
     if (!shape.section_blocks.empty() && shape.section_blocks[0].scorer != policy.scorer) {
@@ -166,10 +166,6 @@ absl::StatusOr<KvArenaShape> shape_without_pages(const KvCacheOptions& options) 
     return absl::InvalidArgumentError(absl::StrCat("the KV presets have ", shape.formats.size(),
                                                    " formats, ", kMaxKvLayouts,
                                                    " are the most that one cache serves"));
-  }
-  if (shape.formats.size() > 1 &&
-      std::find(shape.formats.begin(), shape.formats.end(), kKvF32) != shape.formats.end()) {
-    return absl::InvalidArgumentError("f32 cannot be combined with another format of the KV cache");
   }
   TESSERA_RETURN_IF_ERROR(check_residuals(shape));
   if (options.prefix_cache) {
@@ -321,12 +317,12 @@ absl::Status check_beside_windows(const KvPolicy& policy, const KvModel& model) 
   }
   std::string what;
   if (policy.is_lossy()) {
-    what = absl::StrCat("the rule ", std::string(name_of(policy.rule)), " with the scorer ",
+    what = absl::StrCat("the rule ", std::string(name_of(policy.rule())), " with the scorer ",
                         std::string(name_of(policy.scorer)));
   } else if (policy.newest_dense() > 0) {
-    what = absl::StrCat("newest ", policy.newest);
+    what = absl::StrCat("newest ", policy.all().newest);
   } else if (policy.selects()) {
-    what = absl::StrCat("read_share ", policy.read_share);
+    what = absl::StrCat("read_share ", policy.all().read_share);
   } else {
     return absl::OkStatus();
   }
@@ -351,21 +347,21 @@ absl::Status check_policy(const KvPolicy& policy, const KvModel& model) {
   TESSERA_RETURN_IF_ERROR(check_beside_windows(policy, model));
   if (policy.selects() && !has_sketches(model.head_dim)) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "KV policy: read_share ", policy.read_share,
+        "KV policy: read_share ", policy.all().read_share,
         " needs heads of at least 32 channels, a multiple of 8; the model has ", model.head_dim));
   }
   if (policy.is_lossy() && model.group > kMaxScoredHeads) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("KV policy: the rule ", std::string(name_of(policy.rule)), " serves at most ",
-                     kMaxScoredHeads, " query heads of one KV head, the model has ", model.group));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "KV policy: the rule ", std::string(name_of(policy.rule())), " serves at most ",
+        kMaxScoredHeads, " query heads of one KV head, the model has ", model.group));
   }
   if (policy.reads_profile() && !model.profiled) {
     return absl::InvalidArgumentError(
-        absl::StrCat("KV policy: the allocator ", std::string(name_of(policy.allocator)),
+        absl::StrCat("KV policy: the allocator ", std::string(name_of(policy.budget().allocator)),
                      " needs a profile of the model's heads beside the checkpoint, which "
                      "tessera-eval --profile writes"));
   }
-  if (model.ranks > 1 && policy.is_lossy() && policy.allocator == KvAllocator::pages) {
+  if (model.ranks > 1 && policy.allocates(KvAllocator::pages)) {
     return absl::InvalidArgumentError(absl::StrCat(
         "KV policy: the allocator pages compares the tokens of all KV heads, and these stand on ",
         model.ranks,
@@ -427,8 +423,8 @@ absl::Status check_served(const KvPolicy& policy, const KvModel& model, const Kv
   const bool scores_all_tokens = shape.token_scores && shape.section_scores == 0;
   if (policy.is_private() && !scores_all_tokens) {
     return absl::InvalidArgumentError(
-        absl::StrCat("KV policy: the rule ", std::string(name_of(policy.rule)), " with the scorer ",
-                     std::string(name_of(policy.scorer)),
+        absl::StrCat("KV policy: the rule ", std::string(name_of(policy.rule())),
+                     " with the scorer ", std::string(name_of(policy.scorer)),
                      " needs scores beside the pages, which this server does not keep: no preset "
                      "of that kind was named at its start"));
   }
@@ -450,7 +446,7 @@ absl::Status check_served(const KvPolicy& policy, const KvModel& model, const Kv
   }
   if (policy.selects() && shape.sketch_bytes == 0) {
     return absl::InvalidArgumentError(
-        absl::StrCat("KV policy: read_share ", policy.read_share,
+        absl::StrCat("KV policy: read_share ", policy.all().read_share,
                      " needs sketches of keys in the pages, which this server does not keep: no "
                      "preset with read_share below 1 was named at its start"));
   }
@@ -465,10 +461,10 @@ absl::Status check_served(const KvPolicy& policy, const KvModel& model, const Kv
 
 int32_t section_pages(const KvPolicy& policy, int32_t page_tokens) {
   constexpr double kRounding = 1e-6;  // of the share, a float
-  return policy.replays()
-             ? static_cast<int32_t>(double{policy.keep_share} * policy.section / page_tokens +
-                                    kRounding)
-             : 0;
+  return policy.replays() ? static_cast<int32_t>(double{policy.budget().amount.share()} *
+                                                     policy.section / page_tokens +
+                                                 kRounding)
+                          : 0;
 }
 
 KvTiers tiers_of(const KvPolicy& policy, const KvArenaShape& shape) {

@@ -45,6 +45,7 @@ constexpr Successor kSuccessors[] = {
     {"score_decay", "score_window, which leaves old queries out"},
     {"pyramid_steepness", "allocator=pages, which compares all layers"},
     {"head_floor", "allocator=pages, which compares all heads"},
+    {"score_generated", "compress_generated, whose tokens are scored"},
     {"lag", "recent, whose groups are not evaluated yet"},
     {"scorer=scissorhands", "scorer=mean"},
     {"scorer=a2sf", "scorer=mean"},

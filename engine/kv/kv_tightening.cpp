@@ -22,26 +22,31 @@ BudgetPages pages_of(const KvTiers& tiers, const KvArenaShape& shape) {
 void keep_generated(KvPolicy& policy, const SlotState& slot, const KvArenaShape& shape) {
   const int32_t generated = slot.tokens - slot.prompt_tokens;
   policy.recent += slot.tokens / kKvGroup - slot.prompt_tokens / kKvGroup;
-  if (policy.keep_share > 0) {
-    policy.keep_tokens = static_cast<int32_t>(
-        std::ceil(double{policy.keep_share} * static_cast<double>(slot.prompt_tokens)));
-    policy.keep_share = 0;
-  }
-  if (policy.keep_bytes > 0) {
+  KvAmount& amount = policy.budget().amount;
+  if (amount.is_bytes()) {
     const BudgetPages pages = pages_of(slot.tiers, shape);
-    policy.keep_bytes +=
-        pages.rows * pages.page_bytes * div_ceil(int64_t{generated}, pages.high_capacity);
-  } else {
-    policy.keep_tokens += generated;
+    amount =
+        KvAmount::of_bytes(amount.bytes() + pages.rows * pages.page_bytes *
+                                                div_ceil(int64_t{generated}, pages.high_capacity));
+    return;
   }
+  const int32_t of_prompt =
+      amount.is_tokens() ? amount.tokens()
+                         : static_cast<int32_t>(std::ceil(double{amount.share()} *
+                                                          static_cast<double>(slot.prompt_tokens)));
+  amount = KvAmount::of_tokens(of_prompt + generated);
 }
 
-void scale_budget(KvPolicy& policy, float share) {
-  policy.retrieval_share *= share;
-  policy.keep_share *= share;
-  policy.keep_tokens =
-      static_cast<int32_t>(std::ceil(share * static_cast<float>(policy.keep_tokens)));
-  policy.keep_bytes = static_cast<int64_t>(double{share} * static_cast<double>(policy.keep_bytes));
+KvAmount scaled(KvAmount amount, float share) {
+  if (amount.is_share()) {
+    return KvAmount::of_share(amount.share() * share);
+  }
+  if (amount.is_tokens()) {
+    return KvAmount::of_tokens(
+        static_cast<int32_t>(std::ceil(share * static_cast<float>(amount.tokens()))));
+  }
+  return KvAmount::of_bytes(
+      static_cast<int64_t>(double{share} * static_cast<double>(amount.bytes())));
 }
 
 // Upper bounds of the pages of a slot after a compression by the rule `budget`. `open` tokens of
@@ -59,7 +64,7 @@ class PagesAfter {
         mean_(row_budget(pages_, compression)) {}
 
   int64_t bound() const {
-    switch (policy_.allocator) {
+    switch (policy_.budget().allocator) {
       case KvAllocator::uniform:
         return pages_.rows * pages_of_row(mean_);
       case KvAllocator::retrieval:
@@ -78,7 +83,8 @@ class PagesAfter {
 
   // Closed tokens of the high tier of a row with this budget.
   int64_t high_of(int64_t budget) const {
-    const int64_t high = std::llround(double{policy_.high_share} * static_cast<double>(budget));
+    const int64_t high =
+        std::llround(double{policy_.budget().high_share} * static_cast<double>(budget));
     return std::max(high - open_, fixed_);
   }
 
@@ -132,12 +138,12 @@ KvPolicy tightened_policy(const SlotState& slot, int32_t steps, const KvArenaSha
   if (steps == 0) {
     return policy;
   }
-  if (!divides_budget(policy.rule)) {
-    policy.rule = KvRule::budget;
-    policy.keep_share = slot.stored_share;
-    policy.high_share = 0;
+  if (!policy.keep.is<KeepBudget>()) {
+    policy.keep = KeepBudget{.amount = KvAmount::of_share(slot.stored_share), .high_share = 0};
   }
-  scale_budget(policy, budget_share(slot.floor, steps));
+  const float share = budget_share(slot.floor, steps);
+  policy.budget().retrieval_share *= share;
+  policy.budget().amount = scaled(policy.budget().amount, share);
   if (!policy.compress_generated) {
     keep_generated(policy, slot, shape);
   }

@@ -32,7 +32,7 @@ class SharedPrefixes {
 
   // ---- planning
   // Returns: the longest cached path of `prompt` with at most `max` tokens (see
-  // KvPolicy::shareable). The last known token never matches, because its logits are needed.
+  // shareable_tokens). The last known token never matches, because its logits are needed.
   // `known` is an earlier result for the same sequence, or empty. If blocks were demoted, replaced
   // or evicted since, the search starts anew, else it goes on from there.
   KvMatch match(const KvPrompt& prompt, int32_t max, const KvMatch& known) const;

@@ -21,13 +21,12 @@ constexpr int32_t kRowsAtOnce = 8;
 // Returns: the preset under which `row` alone of `rows` drops tokens.
 EvalPreset preset_of(int32_t row, int32_t rows, int32_t kv_heads) {
   KvPolicy policy;
-  policy.rule = KvRule::budget;
-  policy.allocator = KvAllocator::retrieval;
-  policy.retrieval_share = 0.5f;
-  policy.keep_tokens = kProfiledTokens;
+  policy.keep = KeepBudget{.allocator = KvAllocator::retrieval,
+                           .retrieval_share = 0.5f,
+                           .amount = KvAmount::of_tokens(kProfiledTokens)};
   policy.sinks = kProfiledSinks;
   std::vector<HeadProfile> profiles(static_cast<size_t>(rows));
-  profiles[static_cast<size_t>(row)].place = policy.retrieval_share;
+  profiles[static_cast<size_t>(row)].place = policy.budget().retrieval_share;
   return {absl::StrCat("layer ", row / kv_heads, ", KV head ", row % kv_heads), policy,
           std::move(profiles)};
 }

@@ -18,8 +18,8 @@ extern "C" [[gnu::visibility("default")]] void tessera_cuda_open(int32_t abi,
     library.error = "the CUDA backend and the program are from different builds";
     return;
   }
-  // All kernels are loaded now, so that the free memory of which --kv-memory 0 takes the rest does
-  // not shrink with each kernel's first launch.
+  // All kernels are loaded now, so that the free memory, of which the KV arena may take the rest,
+  // does not shrink with each kernel's first launch.
   setenv("CUDA_MODULE_LOADING", "EAGER", /*replace=*/0);
   int count = 0;
   const cudaError_t error = cudaGetDeviceCount(&count);

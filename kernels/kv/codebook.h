@@ -7,8 +7,7 @@ namespace tessera {
 // Codes of 3 bits: places in a codebook of 8 numbers, times a scale of the token and head. The
 // numbers have the least squared error for a normal distribution (Max, "Quantizing for Minimum
 // Distortion", 1960, table 1). They are integers: 127 is 2.152 standard deviations. Rotated
-// channels (rotation.h) are close to that distribution. TurboQuant (2025), section 3.1, codes them
-// so.
+// channels (rotation.h) are close to that distribution.
 //
 // Numbers are stored as multipliers: with kCodebookZero added, which makes them unsigned bytes for
 // products of integers. A token's zero is then -kCodebookZero * scale and takes no memory.

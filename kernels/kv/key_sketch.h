@@ -10,9 +10,8 @@ namespace tessera {
 
 // Sketch of a page's keys: the mean key, and codes of 2 bits for each key's difference from it. A
 // generated token estimates its attention on the page's tokens by the sketch, and reads the pages
-// with the largest estimates, as in "Quest: Query-Aware Sparsity for Efficient Long-Context LLM
-// Inference" (2024), section 3. Quest's bounds of each channel, and other vectors of a page, miss
-// single keys among 63 others: docs/measurements/2026-11-27-key-sketches.md.
+// with the largest estimates. Bounds of each channel, and other vectors of a page, miss single keys
+// among 63 others: docs/measurements/2026-11-27-key-sketches.md.
 //
 // Keys are those that attention reads, rotated (kernels/kv/rotation.h) in every format. A
 // key is mean + scale * level of each channel, in the 4 levels of a normal distribution with the

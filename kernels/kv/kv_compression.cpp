@@ -12,7 +12,7 @@ KvScoring scoring_of(const KvPolicy& policy, int32_t prompt_tokens) {
   if (policy.is_lossy() && policy.scorer != KvScorer::none) {
     const bool all = policy.score_window == 0;
     scoring.begin = all ? 0 : std::max(0, prompt_tokens - policy.score_window);
-    scoring.end = policy.score_generated ? std::numeric_limits<int32_t>::max() : prompt_tokens;
+    scoring.end = policy.compress_generated ? std::numeric_limits<int32_t>::max() : prompt_tokens;
   }
   return scoring;
 }

@@ -8,24 +8,20 @@
 namespace tessera {
 
 // Encoding of tokens in a page: data, not a class. Keys and values may differ, because errors in
-// keys pass through the exponential of the softmax and errors in values do not (LeanKV, section
-// 3.1).
+// keys pass through the exponential of the softmax and errors in values do not.
 //
 // Dense formats keep every channel. 32 and 16 bits are floats, and keys and values then have the
 // same bits. fp8 is a float of 8 bits (kernels/e4m3.h). Else, 8 bits and fewer are codes: each
 // token's key (and each token's value) of one KV head is stored as code * scale + zero. Scale and
-// zero are f16, per token and head; code = round((x - zero) / scale) (LeanKV, section 2,
-// equation 2).
+// zero are f16, per token and head; code = round((x - zero) / scale).
 //
 // Sparse formats keep the channels of largest magnitude of each token's key (and value) of one KV
-// head, an exact count of them. The others read as 0: "MUSTAFAR: Promoting Unstructured Sparsity
-// for KV Cache Pruning in LLM Inference" (2025), section 2. A bitmap marks the kept channels. They
+// head, an exact count of them. The others read as 0. A bitmap marks the kept channels. They
 // are f16, or a symmetric code * scale of 4 bits with one f16 scale per token and head. Bits
 // and kept channels of keys and of values are independent.
 //
 // Rotated formats are codes of the rotated key and value (kernels/kv/rotation.h). A rotation
-// spreads a large channel over all channels, so that it does not widen the steps of the others:
-// "QuaRot: Outlier-Free 4-Bit Inference in Rotated LLMs" (2024), section 4.
+// spreads a large channel over all channels, so that it does not widen the steps of the others.
 //
 // Codes of 3 bits are places in a codebook (kernels/kv/codebook.h), times a scale, without a zero.
 // Rotated channels are close to normally distributed, and only rotated formats have them. Keys of
@@ -72,10 +68,10 @@ inline constexpr KvFormat kKvK4V2R{4, 2, KvFormat::kKeepAll, KvFormat::kKeepAll,
 inline constexpr KvFormat kKvK4V3R{4, 3, KvFormat::kKeepAll, KvFormat::kKeepAll, true};
 inline constexpr KvFormat kKvK3V3R{3, 3, KvFormat::kKeepAll, KvFormat::kKeepAll, true};
 inline constexpr KvFormat kKvK3V2R{3, 2, KvFormat::kKeepAll, KvFormat::kKeepAll, true};
-// Mirrors of the above, only for LeanKV's comparison of keys and values (section 7.2).
+// Mirrors of the above, for comparisons of keys and values.
 inline constexpr KvFormat kKvK4V8{4, 8};
 inline constexpr KvFormat kKvK2V4{2, 4};
-// MUSTAFAR's two degrees of sparsity, and the same with codes, which that paper lacks.
+// Two degrees of sparsity, and the same with codes.
 inline constexpr KvFormat kKvS50{16, 16, 500, 500};
 inline constexpr KvFormat kKvS70{16, 16, 300, 300};
 inline constexpr KvFormat kKvS50K4V4{4, 4, 500, 500};

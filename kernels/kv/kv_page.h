@@ -301,7 +301,7 @@ struct KvTokenScore {
 // outlives it.
 //
 // Closed groups are in pages. A page-table row is the list of page ids of one (slot, layer, KV
-// head). It has two ends (LeanKV, section 5.2): high-tier pages are added at its left end and grow
+// head). It has two ends: high-tier pages are added at its left end and grow
 // to the right, low-tier pages are added at its right end and grow to the left. Token i of the high
 // tier is token i % capacity of page row[i / capacity]. Token j of the low tier is token j %
 // capacity of page row[row_pages - 1 - j / capacity]. Tokens are appended to a tier in order of

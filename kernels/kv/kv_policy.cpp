@@ -17,9 +17,6 @@ std::string outside(std::string_view field, double value, std::string_view allow
 }
 
 std::string format_error(const KvPolicy& policy) {
-  if (policy.is_lossy() && (policy.high == kKvF32 || policy.low == kKvF32)) {
-    return "f32 is kept whole: no rule works on it";
-  }
   if (!is_supported(policy.high) || !is_supported(policy.low)) {
     const bool low = is_supported(policy.high);
     const KvFormat format = low ? policy.low : policy.high;
@@ -65,43 +62,37 @@ std::string scorer_error(const KvPolicy& policy) {
     return outside("score_pool", policy.score_pool, "odd");
   }
   const bool needs_scores =
-      with_rule(policy.rule, [](auto rule) { return decltype(rule)::kNeedsScores; });
+      with_rule(policy.rule(), [](auto rule) { return decltype(rule)::kNeedsScores; });
   if (policy.scorer == KvScorer::none && needs_scores) {
-    return "scorer is none: the rule " + std::string(name_of(policy.rule)) + " works on scores";
+    return "scorer is none: the rule " + std::string(name_of(policy.rule())) + " works on scores";
   }
   if (policy.replays() && policy.score_pool != 1) {
     return "score_pool compares the tokens of a prompt: it must be 1 with the scorer " +
            std::string(name_of(policy.scorer));
   }
-  if (policy.scorer != KvScorer::none && policy.compress_generated && !policy.score_generated) {
-    return "compress_generated needs score_generated: generated tokens have no scores otherwise";
-  }
   return "";
 }
 
 std::string budget_error(const KvPolicy& policy) {
-  const int given = (policy.keep_share != 0 ? 1 : 0) + (policy.keep_tokens != 0 ? 1 : 0) +
-                    (policy.keep_bytes != 0 ? 1 : 0);
-  if (given != 1) {
-    return "a budget is one of keep_share, keep_tokens and keep_bytes";
+  const KeepBudget& budget = policy.budget();
+  const KvAmount amount = budget.amount;
+  if (amount.is_share() && !in_range(amount.share(), 1e-6f, 1)) {
+    return outside("keep_share", amount.share(), "above 0 and at most 1");
   }
-  if (policy.keep_share != 0 && !in_range(policy.keep_share, 1e-6f, 1)) {
-    return outside("keep_share", policy.keep_share, "above 0 and at most 1");
+  if (amount.is_tokens() && amount.tokens() <= 0) {
+    return outside("keep_tokens", amount.tokens(), "above 0");
   }
-  if (policy.keep_tokens < 0) {
-    return outside("keep_tokens", policy.keep_tokens, "above 0");
+  if (amount.is_bytes() && amount.bytes() <= 0) {
+    return outside("keep_bytes", static_cast<double>(amount.bytes()), "above 0");
   }
-  if (policy.keep_bytes < 0) {
-    return outside("keep_bytes", static_cast<double>(policy.keep_bytes), "above 0");
+  if (!in_range(budget.high_share, 0, 1)) {
+    return outside("high_share", budget.high_share, "between 0 and 1");
   }
-  if (!in_range(policy.high_share, 0, 1)) {
-    return outside("high_share", policy.high_share, "between 0 and 1");
-  }
-  if (policy.allocator == KvAllocator::pages && policy.has_low_tier()) {
+  if (budget.allocator == KvAllocator::pages && policy.has_low_tier()) {
     return "allocator pages evicts whole pages of one format: low must be the same as high";
   }
-  if (!in_range(policy.retrieval_share, 0, 1)) {
-    return outside("retrieval_share", policy.retrieval_share, "between 0 and 1");
+  if (!in_range(budget.retrieval_share, 0, 1)) {
+    return outside("retrieval_share", budget.retrieval_share, "between 0 and 1");
   }
   return "";
 }
@@ -116,53 +107,56 @@ std::string section_error(const KvPolicy& policy) {
   if (policy.sinks != KvPolicy().sinks) {
     return outside("sinks", policy.sinks, "4 with a scorer that replays");
   }
-  if (policy.rule != KvRule::budget || policy.allocator != KvAllocator::pages ||
-      policy.keep_share == 0) {
+  if (!policy.allocates(KvAllocator::pages) || !policy.budget().amount.is_share()) {
     return "a scorer that replays keeps a share of the pages of each section: it needs the rule "
            "budget, the allocator pages, and keep_share";
   }
   return "";
 }
 
-std::string rule_error(const KvPolicy& policy) {
-  if (!divides_budget(policy.rule) && policy.allocator != KvAllocator::uniform) {
-    return "allocator spreads a budget: it needs the rule budget";
+std::string threshold_error(const KeepByThresholds& thresholds) {
+  if (!in_range(thresholds.alpha_low, 0, 1e6f)) {
+    return outside("alpha_low", thresholds.alpha_low, "0 or more, and at most 1000000");
   }
-  switch (policy.rule) {
+  if (!in_range(thresholds.alpha_high, thresholds.alpha_low, 1e6f)) {
+    return outside("alpha_high", thresholds.alpha_high, "at least alpha_low, and at most 1000000");
+  }
+  return "";
+}
+
+std::string mass_error(const KeepMass& mass) {
+  if (!in_range(mass.mass_keep, 0, 1)) {
+    return outside("mass_keep", mass.mass_keep, "between 0 and 1");
+  }
+  if (!in_range(mass.mass_high, 0, mass.mass_keep)) {
+    return outside("mass_high", mass.mass_high, "between 0 and mass_keep");
+  }
+  return "";
+}
+
+std::string read_error(const KeepAll& all) {
+  if (all.newest < 0 || all.newest > kKvGroup) {
+    return outside("newest", all.newest, "between 0 and 64");
+  }
+  if (!in_range(all.read_share, 1e-6f, 1)) {
+    return outside("read_share", all.read_share, "above 0 and at most 1");
+  }
+  if (all.read_tokens < kMinReadTokens || all.read_tokens > kMaxReadTokens) {
+    return outside("read_tokens", all.read_tokens, "between 256 and 16777216");
+  }
+  return "";
+}
+
+std::string rule_error(const KvPolicy& policy) {
+  switch (policy.rule()) {
     case KvRule::keep_all:
-      return "";
+      return read_error(policy.all());
     case KvRule::thresholds:
-      if (!in_range(policy.alpha_low, 0, 1e6f)) {
-        return outside("alpha_low", policy.alpha_low, "0 or more, and at most 1000000");
-      }
-      if (!in_range(policy.alpha_high, policy.alpha_low, 1e6f)) {
-        return outside("alpha_high", policy.alpha_high, "at least alpha_low, and at most 1000000");
-      }
-      return "";
+      return threshold_error(policy.thresholds());
     case KvRule::budget:
       return budget_error(policy);
     case KvRule::mass:
-      if (!in_range(policy.mass_keep, 0, 1)) {
-        return outside("mass_keep", policy.mass_keep, "between 0 and 1");
-      }
-      if (!in_range(policy.mass_high, 0, policy.mass_keep)) {
-        return outside("mass_high", policy.mass_high, "between 0 and mass_keep");
-      }
-      return "";
-  }
-  return "rule is unknown";
-}
-
-std::string read_error(const KvPolicy& policy) {
-  if (!in_range(policy.read_share, 1e-6f, 1)) {
-    return outside("read_share", policy.read_share, "above 0 and at most 1");
-  }
-  if (policy.read_tokens < kMinReadTokens || policy.read_tokens > kMaxReadTokens) {
-    return outside("read_tokens", policy.read_tokens, "between 256 and 16777216");
-  }
-  if (policy.selects() && policy.is_lossy()) {
-    return "read_share below 1 does not go with the rule " + std::string(name_of(policy.rule)) +
-           ": tokens that are not read have no scores";
+      return mass_error(policy.mass());
   }
   return "";
 }
@@ -174,12 +168,6 @@ std::string policy_error(const KvPolicy& policy) {
     return error;
   }
   if (std::string error = key_score_error(policy); !error.empty()) {
-    return error;
-  }
-  if (policy.newest < 0 || policy.newest > kKvGroup) {
-    return outside("newest", policy.newest, "between 0 and 64");
-  }
-  if (std::string error = read_error(policy); !error.empty()) {
     return error;
   }
   if (!policy.is_lossy()) {

@@ -14,7 +14,7 @@ int32_t tokens_in(const BudgetPages& of, const KvCompression& sequence, int64_t 
   const auto fit = [&](int32_t tokens) {
     int64_t high = tokens;
     if (sequence.policy.has_low_tier()) {
-      high = std::llround(double{sequence.policy.high_share} * tokens);
+      high = std::llround(double{sequence.policy.budget().high_share} * tokens);
       high = std::clamp<int64_t>(high, std::min(tokens, in_high_anyway), tokens);
     }
     return div_ceil(std::max<int64_t>(high - open, 0), of.high_capacity) +
@@ -33,15 +33,15 @@ int32_t tokens_in(const BudgetPages& of, const KvCompression& sequence, int64_t 
 }  // namespace
 
 int32_t row_budget(const BudgetPages& pages, const KvCompression& sequence) {
-  const KvPolicy& policy = sequence.policy;
-  if (policy.keep_share > 0) {
-    return static_cast<int32_t>(std::clamp(std::ceil(double{policy.keep_share} * sequence.tokens),
-                                           0.0, static_cast<double>(sequence.tokens)));
+  const KvAmount amount = sequence.policy.budget().amount;
+  if (amount.is_share()) {
+    return static_cast<int32_t>(std::clamp(std::ceil(double{amount.share()} * sequence.tokens), 0.0,
+                                           static_cast<double>(sequence.tokens)));
   }
-  if (policy.keep_tokens > 0) {
-    return std::min(policy.keep_tokens, sequence.tokens);
+  if (amount.is_tokens()) {
+    return std::min(amount.tokens(), sequence.tokens);
   }
-  return tokens_in(pages, sequence, policy.keep_bytes / (pages.rows * pages.page_bytes));
+  return tokens_in(pages, sequence, amount.bytes() / (pages.rows * pages.page_bytes));
 }
 
 int32_t row_budget(const KvPool& pool, const KvCompression& sequence) {

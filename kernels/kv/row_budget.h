@@ -15,16 +15,17 @@ struct BudgetPages {
   int32_t low_capacity = 0;
 };
 
-// Returns: mean budget of a row in tokens, from the policy's keep_share, keep_tokens or keep_bytes
-// at the current length. A budget in bytes counts whole pages, of both tiers if there are two.
+// Returns: mean budget of a row in tokens, from the policy's amount at the current length. A budget
+// in bytes counts whole pages, of both tiers if there are two.
+// Requires: the policy has a budget.
 int32_t row_budget(const BudgetPages& pages, const KvCompression& sequence);
 int32_t row_budget(const KvPool& pool, const KvCompression& sequence);
 
 // Returns: the budget of a row in tokens, by an allocator that does not compare rows. mean: the
 // mean budget of a row. profile: the row's, with the allocator `retrieval`.
 constexpr int32_t budget_of_row(const KvCompression& sequence, int32_t mean, HeadProfile profile) {
-  const bool retrieves = sequence.policy.allocator == KvAllocator::retrieval &&
-                         profile.place < sequence.policy.retrieval_share;
+  const bool retrieves = sequence.policy.allocates(KvAllocator::retrieval) &&
+                         profile.place < sequence.policy.budget().retrieval_share;
   return retrieves ? sequence.tokens : mean;
 }
 

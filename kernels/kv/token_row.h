@@ -42,8 +42,8 @@ constexpr bool is_mean_over_queries(KvScorer scorer) {
 
 // Significance of a token, from its score. For the scorer `mean` it is the mean attention from
 // later queries. That is the expected share of the next query's attention, because a query's
-// attention sums to one. LeanKV divides the means by their sum again. That would let the newest
-// tokens, which few queries saw, rescale all others.
+// attention sums to one. To divide the means by their sum again would let the newest tokens, which
+// few queries saw, rescale all others.
 class Significance {
  public:
   explicit Significance(const KvCompression& sequence)

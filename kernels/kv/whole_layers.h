@@ -4,8 +4,7 @@
 
 namespace tessera {
 
-// First layers in which every query reads all tiles. Their attention is spread over many tokens
-// (Quest, 2024, section 4).
+// First layers in which every query reads all tiles. Their attention is spread over many tokens.
 inline constexpr int32_t kWholeLayers = 2;
 
 }  // namespace tessera

@@ -17,7 +17,7 @@ namespace tessera {
 // the pages that `passed` slots have passed. Then every row of the `grown` slots gets the pages it
 // lacks, so one call can reuse released pages.
 // One pass over the circular free list serves all rows of all these slots. A prefix sum over the
-// rows' page counts gives each row its place in the list (LeanKV, section 5.2). A page returns to
+// rows' page counts gives each row its place in the list. A page returns to
 // the free list when its last owner releases it.
 // Requires: enough free pages after the releases; room in each grown row between its high pages,
 // which grow from the left end, and its low pages, which grow from the right end.
@@ -120,7 +120,7 @@ struct KvDemoteArgs {
 //
 // The rule evaluates tokens once they have left the recent groups, kKvGroup at a time: positions
 // [evaluated, evaluated_after()) are new to it. Each rule has its own criterion for the older ones
-// (KvRule; LeanKV's Algorithm 1: one victim for each token that enters a tier).
+// (KvRule).
 //
 // In each tier, everything up to the end of its last page with several owners stays unchanged.
 //

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "engine/kv/kv_presets.h"
+#include "engine/kv/kv_shareable.h"
 #include "kernels/cpu/backend.h"
 #include "kernels/cpu/threads/thread_pool.h"
 #include "tests/engine/kv_memory.h"
@@ -177,7 +178,7 @@ TEST_F(KvCacheTest, RefusesDenseNewestTokensOfAModelWithoutAWholeLayer) {
   EXPECT_TRUE(make(options).ok()) << make(options).status();
   options.policies_beside_windows = false;
   EXPECT_THAT(std::string(make(options).status().message()), HasSubstr("this backend"));
-  options.preset.policy.newest = 0;
+  options.preset.policy.all().newest = 0;
   EXPECT_TRUE(make(options).ok()) << make(options).status();
 }
 

@@ -100,14 +100,13 @@ TEST(KvPolicyFields, AFieldChoosesItsRuleAndABudgetReplacesTheOthers) {
   const auto policy = parse_policy(
       "kv-compress:allocator=uniform:keep_tokens=200:sinks=2:high=k8v4:low=k4v2:high_share=0.5");
   ASSERT_TRUE(policy.ok()) << policy.status();
-  EXPECT_EQ(policy->rule, KvRule::budget);
-  EXPECT_EQ(policy->keep_tokens, 200);
-  EXPECT_EQ(policy->keep_share, 0);
+  ASSERT_TRUE(policy->keep.is<KeepBudget>());
+  EXPECT_EQ(policy->budget().amount, KvAmount::of_tokens(200));
   EXPECT_EQ(policy->sinks, 2);
   EXPECT_EQ(policy->high, kKvK8V4);
   const auto mass = parse_policy("leankv:mass_high=0.9:mass_keep=0.99");
   ASSERT_TRUE(mass.ok()) << mass.status();
-  EXPECT_EQ(mass->rule, KvRule::mass);
+  EXPECT_EQ(mass->rule(), KvRule::mass);
   EXPECT_THAT(policy_fields(*mass), AllOf(Contains(Pair("mass_keep", "0.99")),
                                           Not(Contains(Pair("alpha_high", testing::_)))));
 }
@@ -121,6 +120,10 @@ TEST(KvPolicyFields, RefusesByName) {
   EXPECT_THAT(refusal("leankv:alpha_high=1:keep_share=0.5"),
               AllOf(HasSubstr("keep_share"), HasSubstr("alpha_high")));
   EXPECT_THAT(refusal("leankv:mass_keep=1.5"), HasSubstr("mass_keep"));
+  EXPECT_EQ(refusal("snapkv:newest=16"),
+            "newest belongs to the rule keep_all, but the policy to budget: choose one");
+  EXPECT_EQ(refusal("k8v4-quest:keep_tokens=512"),
+            "keep_tokens belongs to the rule budget, but read_share to keep_all: choose one");
   EXPECT_THAT(refusal("leankv:high=k9v9"), HasSubstr("high cannot be 'k9v9'"));
 }
 

@@ -9,6 +9,7 @@
 
 #include "engine/batching_engine.h"
 #include "engine/kv/kv_presets.h"
+#include "engine/kv/kv_shareable.h"
 #include "kernels/cpu/threads/thread_pool.h"
 #include "models/random_checkpoint.h"
 #include "tests/engine/batching_engine_of.h"
@@ -109,8 +110,9 @@ TEST_F(LossyPrompts, AreCompressedAsIfThereWereNoCache) {
     SCOPED_TRACE(name);
     KvPreset preset = kv_named(name);
     // so that thresholds compress at the attention of random weights
-    preset.policy.alpha_high = 1.5f;
-    preset.policy.alpha_low = 0.9f;
+    if (preset.policy.keep.is<KeepByThresholds>()) {
+      preset.policy.keep = KeepByThresholds{.alpha_high = 1.5f, .alpha_low = 0.9f};
+    }
     preset.policy.score_pool = 1;
     const auto cached = engine(preset);
     const auto alone = engine(preset, false);
@@ -131,8 +133,7 @@ TEST_F(LossyPrompts, AreCompressedAsIfThereWereNoCache) {
 
 TEST_F(LossyPrompts, EndAtTheirBudget) {
   KvPreset budget = kv_named(kAllQueries);
-  budget.policy.keep_share = 0;
-  budget.policy.keep_tokens = 200;
+  budget.policy.budget().amount = KvAmount::of_tokens(200);
   const auto engine = this->engine(budget);
   const int32_t length = 600;
   for (int32_t i = 0; i < 3; ++i) {  // scores of all queries: nothing is shared
@@ -150,7 +151,7 @@ TEST_F(LossyPrompts, AreSharedFromTheSecondSightOn) {
   const auto engine = this->engine(*find_kv_preset("leankv"));
   const int32_t block = engine->stats().prefix_block_tokens;
   const std::vector<int32_t> prompt = prompt_of(500, 1);
-  const int32_t shareable = find_kv_preset("leankv")->policy.shareable(500) / block * block;
+  const int32_t shareable = shareable_tokens(find_kv_preset("leankv")->policy, 500) / block * block;
   EXPECT_EQ(ask(*engine, request_of(prompt)).cached_tokens, 0);
   EXPECT_EQ(engine->stats().cache.blocks, 0);
   EXPECT_EQ(ask(*engine, request_of(prompt)).cached_tokens, 0);
@@ -174,7 +175,7 @@ TEST_F(LossyPrompts, ShareWhatTheyBeginWithAndNoMore) {
 TEST_F(LossyPrompts, OfOneArrivalAreASecondSight) {
   const auto engine = this->engine(*find_kv_preset("leankv"));
   const int32_t block = engine->stats().prefix_block_tokens;
-  const int32_t shareable = find_kv_preset("leankv")->policy.shareable(500) / block * block;
+  const int32_t shareable = shareable_tokens(find_kv_preset("leankv")->policy, 500) / block * block;
   const std::vector<int32_t> prompt = prompt_of(500, 1);
   std::vector<std::shared_ptr<RecordingSink>> sinks;
   for (int32_t i = 0; i < 4; ++i) {
@@ -318,8 +319,9 @@ TEST_F(LossyPrompts, GetWhatTheyAloneUseHandedOverBeforeAnyoneIsPreempted) {
 void LossyPrompts::keep_accounts() {
   const auto preset = [](const char* name) {
     KvPreset found = kv_named(name);
-    found.policy.alpha_high = 1.5f;
-    found.policy.alpha_low = 0.9f;
+    if (found.policy.keep.is<KeepByThresholds>()) {
+      found.policy.keep = KeepByThresholds{.alpha_high = 1.5f, .alpha_low = 0.9f};
+    }
     found.policy.high = kKvK8V4;
     found.policy.low = name == std::string_view("leankv") ? kKvK4V2 : kKvK8V4;
     return found;

@@ -23,7 +23,7 @@ namespace {
 // Reads four tiles, of up to ten.
 KvPreset few_tiles() {
   KvPreset preset = *find_kv_preset("k8v4-quest");
-  preset.policy.read_tokens = kMinReadTokens;
+  preset.policy.all().read_tokens = kMinReadTokens;
   return preset;
 }
 
@@ -128,7 +128,7 @@ TEST_F(PageSelection, ChangesOnlyWhatIsGenerated) {
   EXPECT_EQ(numbers_of(selected)[1], numbers_of(whole)[1]) << "of the prompt";
   EXPECT_NE(numbers_of(selected), numbers_of(whole));
   few.kv = few_tiles();
-  few.kv->policy.read_tokens = kSelectedContext;
+  few.kv->policy.all().read_tokens = kSelectedContext;
   EXPECT_EQ(numbers_of(ask(*engine, few)), numbers_of(whole)) << "reads all tiles";
 }
 

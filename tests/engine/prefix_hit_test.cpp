@@ -9,6 +9,7 @@
 
 #include "engine/engine.h"
 #include "engine/kv/kv_presets.h"
+#include "engine/kv/kv_shareable.h"
 #include "kernels/cpu/threads/thread_pool.h"
 #include "kernels/kv/whole_layers.h"
 #include "models/random_checkpoint.h"
@@ -155,7 +156,8 @@ TEST_P(PrefixHit, HasTheBitsOfAMissForEverySplitAndAnyChunkSize) {
       }
       const Answer answer = ask(engine, whole, kGenerated);
       const auto tokens = static_cast<int32_t>(whole.size());
-      const int32_t max = std::min({tokens - 1, policy.shareable(tokens), split}) / step * step;
+      const int32_t max =
+          std::min({tokens - 1, shareable_tokens(policy, tokens), split}) / step * step;
       const int32_t replayable = policy.replays() ? kContext - policy.section : kContext;
       const auto in_whole = [&](int32_t count) {
         return std::min(count, replayable) / block * block;
@@ -197,7 +199,7 @@ TEST_P(PrefixHit, GoesOnWithWhatWasGenerated) {
 Numbers selecting() {
   Numbers numbers{"k8v4_quest", *find_kv_preset("k8v4-quest"), "LlamaForCausalLM",
                   [](ModelConfig& config) { config.layers = kWholeLayers + 1; }};
-  numbers.kv.policy.read_tokens = kMinReadTokens;
+  numbers.kv.policy.all().read_tokens = kMinReadTokens;
   return numbers;
 }
 

@@ -17,7 +17,7 @@ namespace tessera {
 // compressed and swapped, match cached blocks, and insert recurring prompts.
 inline KvPreset lossy_in_name() {
   KvPreset preset = *find_kv_preset("streaming");
-  preset.policy.keep_share = 1;
+  preset.policy.budget().amount = KvAmount::of_share(1);
   return preset;
 }
 
@@ -28,7 +28,7 @@ inline KvPreset replaying_in_name(int32_t section) {
   KvPreset preset = kv_named(kReplaying);
   preset.policy.high = kKvF16;
   preset.policy.low = kKvF16;
-  preset.policy.keep_share = 1;
+  preset.policy.budget().amount = KvAmount::of_share(1);
   preset.policy.section = section;
   return preset;
 }

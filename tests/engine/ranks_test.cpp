@@ -45,12 +45,11 @@ struct Mix {
 // Budgets and thresholds that demote and drop tokens even in texts this short.
 std::vector<KvPreset> lossy_presets() {
   KvPreset leankv = *find_kv_preset("leankv");
-  leankv.policy.alpha_high = 1.5f;
-  leankv.policy.alpha_low = 0.5f;
+  leankv.policy.keep = KeepByThresholds{.alpha_high = 1.5f, .alpha_low = 0.5f};
   KvPreset scored = kv_named(kAllQueries);
-  scored.policy.keep_share = 0.5f;
+  scored.policy.budget().amount = KvAmount::of_share(0.5f);
   KvPreset retrieval = kv_named("retrieval-50:high=f16:low=f16");
-  retrieval.policy.keep_tokens = 132;
+  retrieval.policy.budget().amount = KvAmount::of_tokens(132);
   return {leankv, scored, retrieval};
 }
 
@@ -314,9 +313,12 @@ TEST_F(EngineOnRanks, UsageIsOfAllHeads) {
 // Each rank keeps other tokens and frees other numbers of pages. A plan that differed would abort.
 TEST_F(EngineOnRanks, TightenBudgetsAlike) {
   for (KvPreset preset : lossy_presets()) {
-    preset.policy.alpha_low = 0.1f;  // most tokens stay, so that there is much to give
-    preset.policy.keep_share = preset.policy.rule == KvRule::budget ? 0.9f : 0.0f;
-    preset.policy.keep_tokens = 0;
+    // Most tokens stay, so that there is much to give.
+    if (preset.policy.keep.is<KeepBudget>()) {
+      preset.policy.budget().amount = KvAmount::of_share(0.9f);
+    } else {
+      preset.policy.thresholds().alpha_low = 0.1f;
+    }
     SCOPED_TRACE(preset.name);
     const Mix mix{preset.name, {preset}, {}, 0, 0};
     auto engine = make(mix, &ranks(), true);

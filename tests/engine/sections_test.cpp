@@ -244,9 +244,10 @@ TEST(SectionPolicies, AreRefusedByName) {
   using testing::HasSubstr;
   EXPECT_EQ(with([](KvPolicy&) {}), "");
   EXPECT_THAT(with([](KvPolicy& p) { p.section = 100; }), HasSubstr("section is 100"));
-  EXPECT_THAT(with([](KvPolicy& p) { p.keep_share = 0.1f; }), HasSubstr("less than a page"));
+  EXPECT_THAT(with([](KvPolicy& p) { p.budget().amount = KvAmount::of_share(0.1f); }),
+              HasSubstr("less than a page"));
   EXPECT_THAT(with([](KvPolicy& p) { p.sinks = 8; }), HasSubstr("sinks is 8"));
-  EXPECT_THAT(with([](KvPolicy& p) { p.allocator = KvAllocator::uniform; }),
+  EXPECT_THAT(with([](KvPolicy& p) { p.budget().allocator = KvAllocator::uniform; }),
               HasSubstr("needs the rule budget, the allocator pages, and keep_share"));
   EXPECT_THAT(error_of([](KvCacheOptions& options) {
                 options.windows.assign(static_cast<size_t>(options.layers), 100);
@@ -278,7 +279,7 @@ TEST(SectionPolicies, OfARequestAreThoseOfAPreset) {
               testing::HasSubstr("needs scores beside the pages"));
   KvPolicy by_output = policy;
   by_output.scorer = KvScorer::replay_output;
-  policy.keep_share = 1;
+  policy.budget().amount = KvAmount::of_share(1);
   for (const KvPolicy& other : {policy, by_output}) {
     EXPECT_THAT(std::string((*kv)->check(other).message()), testing::HasSubstr("must be"))
         << name_of(other.scorer);

@@ -26,8 +26,9 @@ inline ModelConfig small_model(int32_t context, const char* architecture = "Llam
 // Returns: a preset whose thresholds demote and drop tokens even in short texts of a small model.
 inline KvPreset lossy(const char* name) {
   KvPreset preset = kv_named(name);
-  preset.policy.alpha_high = 1.5f;
-  preset.policy.alpha_low = 0.5f;
+  if (preset.policy.keep.is<KeepByThresholds>()) {
+    preset.policy.keep = KeepByThresholds{.alpha_high = 1.5f, .alpha_low = 0.5f};
+  }
   preset.policy.sinks = 2;
   return preset;
 }

@@ -30,8 +30,9 @@ constexpr int32_t kSlots = 4;
 KvPreset preset_of(std::string_view name) {
   KvPreset preset = kv_named(name);
   // so that thresholds compress at the attention of random weights
-  preset.policy.alpha_high = 1.5f;
-  preset.policy.alpha_low = 0.5f;
+  if (preset.policy.keep.is<KeepByThresholds>()) {
+    preset.policy.keep = KeepByThresholds{.alpha_high = 1.5f, .alpha_low = 0.5f};
+  }
   return preset;
 }
 
@@ -125,7 +126,7 @@ class Tightening : public testing::Test {
 
 KvPreset most_tokens(std::string_view name) {
   KvPreset preset = preset_of(name);
-  preset.policy.keep_share = 0.8f;
+  preset.policy.budget().amount = KvAmount::of_share(0.8f);
   return preset;
 }
 
@@ -158,7 +159,7 @@ TEST_F(Tightening, StopsAtTheFloorOfARequestAndThenPreempts) {
     least = std::min(least, usage.budget_share);
     const double tokens = usage.high + usage.low + usage.dropped;
     for (const int32_t kept : usage.kept) {
-      EXPECT_GE(kept, static_cast<int32_t>(floor * preset.policy.keep_share * tokens));
+      EXPECT_GE(kept, static_cast<int32_t>(floor * preset.policy.budget().amount.share() * tokens));
     }
   }
   EXPECT_FLOAT_EQ(static_cast<float>(least), floor);
@@ -214,15 +215,10 @@ std::vector<KvPreset> presets_of_one_tier() {
   for (const char* name :
        {kAllQueries, "kv-compress", "snapkv", "streaming", "retrieval-50:high=f16:low=f16"}) {
     presets.push_back(preset_of(name));
-    presets.push_back(changed(name, [](KvPolicy& policy) {
-      policy.keep_share = 0;
-      policy.keep_tokens = 0;
-      policy.keep_bytes = 200'000;
-    }));
-    presets.push_back(changed(name, [](KvPolicy& policy) {
-      policy.keep_share = 0;
-      policy.keep_tokens = 190;
-    }));
+    presets.push_back(changed(
+        name, [](KvPolicy& policy) { policy.budget().amount = KvAmount::of_bytes(200'000); }));
+    presets.push_back(
+        changed(name, [](KvPolicy& policy) { policy.budget().amount = KvAmount::of_tokens(190); }));
   }
   return presets;
 }
@@ -235,9 +231,8 @@ std::vector<KvPreset> presets_of_two_tiers() {
     presets.push_back(changed(name, [](KvPolicy& policy) {
       policy.high = kKvK8V4;
       policy.low = kKvK4V2;
-      policy.high_share = 0.4f;
-      policy.keep_share = 0.7f;
-      policy.keep_tokens = 0;
+      policy.budget().high_share = 0.4f;
+      policy.budget().amount = KvAmount::of_share(0.7f);
     }));
   }
   return presets;

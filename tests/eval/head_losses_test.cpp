@@ -59,7 +59,7 @@ TEST_F(ProfiledHeads, KeepTheirTokensWhereTheModelNeedsThem) {
   ASSERT_TRUE(losses.ok()) << losses.status();
   ASSERT_EQ(std::ssize(losses->losses), 12);
   KvPolicy policy = find_kv_preset("retrieval-50")->policy;
-  policy.keep_tokens = 128;
+  policy.budget().amount = KvAmount::of_tokens(128);
   std::vector<float> reversed;
   for (const float loss : losses->losses) {
     reversed.push_back(1.0f / (1e-6f + loss));

@@ -37,7 +37,7 @@ class CompressionOracle {
         profiles_(std::move(profiles)) {}
 
   void run(std::vector<OracleRow>& rows) const {
-    switch (policy_.rule) {
+    switch (policy_.rule()) {
       case KvRule::thresholds:
         for (OracleRow& row : rows) {
           by_thresholds(row);
@@ -65,7 +65,7 @@ class CompressionOracle {
     const int32_t first =
         policy_.score_window == 0 ? 0 : std::max(0, sequence_.prompt_tokens - policy_.score_window);
     for (int32_t q = std::max(first, token.position + 1); q < sequence_.tokens; ++q) {
-      later += policy_.score_generated || q < sequence_.prompt_tokens ? 1 : 0;
+      later += policy_.compress_generated || q < sequence_.prompt_tokens ? 1 : 0;
     }
     return later > 0 ? token.score / static_cast<float>(later) : 0.0f;
   }
@@ -79,10 +79,9 @@ class CompressionOracle {
     return !is_protected(token) && token.position >= sequence_.evaluated;
   }
   int32_t mean_budget() const {
-    double tokens = policy_.keep_tokens;
-    if (policy_.keep_share > 0) {
-      tokens = std::ceil(double{policy_.keep_share} * sequence_.tokens);
-    }
+    const KvAmount amount = policy_.budget().amount;
+    const double tokens =
+        amount.is_share() ? std::ceil(double{amount.share()} * sequence_.tokens) : amount.tokens();
     return static_cast<int32_t>(std::min<double>(tokens, sequence_.tokens));
   }
 
@@ -104,9 +103,10 @@ class CompressionOracle {
   // Algorithm 1, candidate by candidate.
   void by_thresholds(OracleRow& row) const {
     const double prefix_block = total(row) / sequence_.tokens;
-    const auto low = static_cast<float>(policy_.alpha_low * prefix_block);
-    const auto high =
-        policy_.high == policy_.low ? low : static_cast<float>(policy_.alpha_high * prefix_block);
+    const auto low = static_cast<float>(policy_.thresholds().alpha_low * prefix_block);
+    const auto high = policy_.high == policy_.low
+                          ? low
+                          : static_cast<float>(policy_.thresholds().alpha_high * prefix_block);
     std::vector<OracleToken*> candidates;
     std::vector<OracleToken*> tier[2];  // KV_h and KV_l, without tokens that no rule touches
     for (OracleToken& token : row) {
@@ -164,9 +164,9 @@ class CompressionOracle {
     }
     std::sort(fresh.begin(), fresh.end(),
               [&](const auto* a, const auto* b) { return rank(*a) < rank(*b); });
-    const double may_drop = (1.0 - double{policy_.mass_keep}) * mass;
+    const double may_drop = (1.0 - double{policy_.mass().mass_keep}) * mass;
     const double may_lower =
-        policy_.high == policy_.low ? may_drop : (1.0 - double{policy_.mass_high}) * mass;
+        policy_.high == policy_.low ? may_drop : (1.0 - double{policy_.mass().mass_high}) * mass;
     double gone = 0;
     for (OracleToken* token : fresh) {
       gone += significance(*token);
@@ -192,7 +192,8 @@ class CompressionOracle {
     const int64_t high =
         policy_.high == policy_.low
             ? keep
-            : std::max<int64_t>(std::llround(double{policy_.high_share} * budget) - anyway, 0);
+            : std::max<int64_t>(std::llround(double{policy_.budget().high_share} * budget) - anyway,
+                                0);
     for (int64_t i = 0; i < std::ssize(own); ++i) {
       OracleToken& token = *own[static_cast<size_t>(i)];
       token.dropped = i >= keep;
@@ -203,7 +204,7 @@ class CompressionOracle {
   std::vector<int32_t> spread(const std::vector<OracleRow>& rows) const {
     const int32_t mean = mean_budget();
     std::vector<int32_t> budgets(rows.size(), mean);
-    switch (policy_.allocator) {
+    switch (policy_.budget().allocator) {
       case KvAllocator::uniform:
         break;
       case KvAllocator::pages:
@@ -211,7 +212,7 @@ class CompressionOracle {
         break;
       case KvAllocator::retrieval:
         for (size_t i = 0; i < rows.size(); ++i) {
-          const bool keeps_all = profiles_[i].place < policy_.retrieval_share;
+          const bool keeps_all = profiles_[i].place < policy_.budget().retrieval_share;
           budgets[i] = keeps_all ? sequence_.tokens : mean;
         }
     }

@@ -18,31 +18,26 @@ std::vector<KvPolicy> policies() {
   }
   KvPolicy retrieval = retrieving();  // of fewer tokens, by scores
   retrieval.scorer = KvScorer::mean;
-  retrieval.score_generated = true;
-  retrieval.keep_tokens = 100;
+  retrieval.budget().amount = KvAmount::of_tokens(100);
   all.push_back(retrieval);
   for (KvPolicy policy : {leankv(), all_queries(), retrieval, snapkv()}) {
     policy = with_formats(policy, kKvK8V4, kKvK4V2);
-    policy.alpha_low = 0.3f;
-    policy.high_share = 0.4f;
+    if (policy.keep.is<KeepBudget>()) {
+      policy.budget().high_share = 0.4f;
+    }
     policy.sinks = 7;
     all.push_back(policy);
-    policy.rule = KvRule::mass;
-    policy.allocator = KvAllocator::uniform;
-    policy.compress_generated = policy.score_generated;
-    policy.mass_high = 0.6f;
-    policy.mass_keep = 0.9f;
+    policy.keep = KeepMass{.mass_high = 0.6f, .mass_keep = 0.9f};
     policy.recent = 2;
     all.push_back(policy);
     policy.scorer = KvScorer::squares;
     all.push_back(policy);
-    policy.rule = KvRule::thresholds;
+    policy.keep = KeepByThresholds{.alpha_high = 1, .alpha_low = 0.3f};
     policy.low = policy.high;
     all.push_back(policy);
   }
   KvPolicy tokens = all_queries();
-  tokens.keep_share = 0;
-  tokens.keep_tokens = 150;
+  tokens.budget().amount = KvAmount::of_tokens(150);
   all.push_back(tokens);
   return all;
 }
@@ -128,9 +123,9 @@ TEST(KvCompress, DecidesAsTheOracleAtThePromptsEndAndGroupByGroup) {
   uint32_t seed = 1;
   for (const KvPolicy& policy : policies()) {
     for (const int32_t prompt : {1, 63, 128, 200, 265}) {
-      SCOPED_TRACE(testing::Message() << "seed " << seed << " rule " << name_of(policy.rule)
-                                      << " scorer " << name_of(policy.scorer) << " allocator "
-                                      << name_of(policy.allocator) << " prompt " << prompt);
+      SCOPED_TRACE(testing::Message()
+                   << "seed " << seed << " rule " << rule_text(policy) << " scorer "
+                   << name_of(policy.scorer) << " prompt " << prompt);
       CompressionWorld world(shape_for(policy), seed++);
       world.open(1, policy, prompt);
       world.append(1, prompt);
@@ -164,8 +159,7 @@ TEST(KvCompress, ForgetsAReplayAndKeepsTheBestPagesOfItsSection) {
       world.append(1, kSection);  // the replay; its tokens have scores, too
       CompressionWorld::Sequence& at = world.sequence(1);
       at.forgotten = kSection;
-      at.policy.keep_share = 0;
-      at.policy.keep_tokens = (section + 1) * kSection / 2;
+      at.policy.budget().amount = KvAmount::of_tokens((section + 1) * kSection / 2);
       at.policy.sinks = std::max(policy.sinks, section * kSection);
       at.policy.recent = 0;
       at.evaluated = 0;
@@ -204,8 +198,7 @@ TEST(KvCompress, ServesEveryPairOfTiersAndHeadDimension) {
           continue;
         }
         KvPolicy policy = with_formats(all_queries(), high, low);
-        policy.keep_share = 0.7f;
-        policy.high_share = 0.5f;
+        policy.keep = KeepBudget{.amount = KvAmount::of_share(0.7f), .high_share = 0.5f};
         WorldShape shape = shape_for(policy);
         shape.head_dim = head_dim;
         shape.page_tokens = seed % 2 == 0 ? 16 : 48;
@@ -226,8 +219,7 @@ TEST(KvCompress, ServesEveryPairOfTiersAndHeadDimension) {
 TEST(KvCompress, DependsOnTheSequenceAlone) {
   uint32_t seed = 1500;
   for (const KvPolicy& policy : policies()) {
-    SCOPED_TRACE(testing::Message() << "seed " << seed << " rule " << name_of(policy.rule)
-                                    << " allocator " << name_of(policy.allocator));
+    SCOPED_TRACE(testing::Message() << "seed " << seed << " rule " << rule_text(policy));
     std::vector<std::vector<CompressionWorld::StoredRow>> worlds;
     for (const int threads : {1, 3}) {
       for (const CpuIsa isa : isas_with_own(&Backend::kv_compress)) {
@@ -276,18 +268,18 @@ TEST(KvCompress, LeavesPagesAloneThatOthersOwnToo) {
 
 TEST(KvCompress, KeepsABudgetInBytes) {
   KvPolicy policy = with_formats(all_queries(), kKvK8V4, kKvK4V2);
-  policy.keep_share = 0;
   for (const float high_share : {0.0f, 0.3f, 1.0f}) {
-    policy.high_share = high_share;
+    policy.budget().high_share = high_share;
     CompressionWorld world(shape_for(policy), 7);
     const int64_t page_bytes = world.pages().page_bytes;
     for (const int64_t pages : {6, 8, 9}) {
-      policy.keep_bytes = world.rows() * pages * page_bytes + 5;
+      const int64_t budget = world.rows() * pages * page_bytes + 5;
+      policy.budget().amount = KvAmount::of_bytes(budget);
       world.open(0, policy, 350);
       world.append(0, 350);
       world.compress(0);
       const int64_t bytes = world.arena().slot_pages(0) * page_bytes;
-      EXPECT_LE(bytes, policy.keep_bytes) << "pages " << pages << " high_share " << high_share;
+      EXPECT_LE(bytes, budget) << "pages " << pages << " high_share " << high_share;
       EXPECT_GT(world.arena().slot_pages(0), world.rows() * (pages - 2));
       world.release(0);
     }
@@ -354,14 +346,14 @@ TEST(KvCompress, LeavesTheNewestTokensDenseWhereAPolicyPrunesTheOthers) {
 void expect_within_budget(CompressionWorld& world, int32_t slot) {
   const CompressionWorld::Sequence& at = world.sequence(slot);
   const KvPolicy& policy = at.policy;
-  if (policy.rule != KvRule::budget || policy.allocator != KvAllocator::uniform) {
+  if (!policy.allocates(KvAllocator::uniform)) {
     return;
   }
   const KvPagesView pages = world.pages();
-  const int32_t budget =
-      policy.keep_tokens > 0
-          ? policy.keep_tokens
-          : static_cast<int32_t>(std::ceil(double{policy.keep_share} * at.tokens));
+  const KvAmount amount = policy.budget().amount;
+  const int32_t budget = amount.is_tokens()
+                             ? amount.tokens()
+                             : static_cast<int32_t>(std::ceil(double{amount.share()} * at.tokens));
   for (int32_t i = 0; i < world.rows(); ++i) {
     const int64_t row = world.row(slot, i);
     const KvRow counts = pages.rows[row];
@@ -385,7 +377,7 @@ TEST(KvCompress, KeepsItsInvariantsThroughAHundredThousandOperations) {
   std::vector<KvPolicy> all = policies();
   for (const auto& [high, low] : tier_pairs()) {
     all.push_back(with_formats(strict_leankv(), high, low));
-    all.back().alpha_low = 0.4f;
+    all.back().thresholds().alpha_low = 0.4f;
   }
   for (const KvFormat format : named_formats()) {
     if (!(format == kKvF32)) {
@@ -395,8 +387,7 @@ TEST(KvCompress, KeepsItsInvariantsThroughAHundredThousandOperations) {
   const int32_t rounds = 100000 / static_cast<int32_t>(all.size()) + 1;
   uint32_t seed = 3000;
   for (const KvPolicy& policy : all) {
-    SCOPED_TRACE(testing::Message() << "seed " << seed << " rule " << name_of(policy.rule)
-                                    << " allocator " << name_of(policy.allocator));
+    SCOPED_TRACE(testing::Message() << "seed " << seed << " rule " << rule_text(policy));
     WorldShape shape = shape_for(policy);
     shape.head_dim = 16;
     shape.slots = 4;

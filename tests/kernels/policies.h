@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
+
 #include "kernels/kv/kv_policy.h"
 
 // Policies of each scorer, allocator and rule.
@@ -10,9 +12,7 @@ namespace tessera {
 inline KvPolicy budget_of(KvScorer scorer, float keep_share) {
   KvPolicy policy;
   policy.scorer = scorer;
-  policy.score_generated = scorer != KvScorer::none;
-  policy.rule = KvRule::budget;
-  policy.keep_share = keep_share;
+  policy.keep = KeepBudget{.amount = KvAmount::of_share(keep_share)};
   return policy;
 }
 
@@ -23,10 +23,7 @@ inline KvPolicy leankv() {
   policy.scorer = KvScorer::mean;
   policy.score_window = 16;
   policy.score_pool = 31;
-  policy.score_generated = true;
-  policy.rule = KvRule::thresholds;
-  policy.alpha_high = 8;
-  policy.alpha_low = 0.3f;
+  policy.keep = KeepByThresholds{.alpha_high = 8, .alpha_low = 0.3f};
   return policy;
 }
 
@@ -35,8 +32,7 @@ inline KvPolicy strict_leankv() {
   KvPolicy policy = leankv();
   policy.score_window = 8;
   policy.score_pool = 23;
-  policy.alpha_high = 1000;
-  policy.alpha_low = 6;
+  policy.keep = KeepByThresholds{.alpha_high = 1000, .alpha_low = 6};
   return policy;
 }
 
@@ -51,7 +47,7 @@ inline KvPolicy kv_compress() {
   KvPolicy policy = budget_of(KvScorer::squares, 0.25f);
   policy.score_window = 8;
   policy.score_pool = 7;
-  policy.allocator = KvAllocator::pages;
+  policy.budget().allocator = KvAllocator::pages;
   return policy;
 }
 
@@ -59,7 +55,6 @@ inline KvPolicy snapkv() {
   KvPolicy policy = budget_of(KvScorer::mean, 0.25f);
   policy.score_window = 32;
   policy.score_pool = 7;
-  policy.score_generated = false;
   policy.compress_generated = false;
   return policy;
 }
@@ -72,18 +67,18 @@ inline KvPolicy streaming() {
 inline KvPolicy mustafar() {
   KvPolicy policy = budget_of(KvScorer::none, 1);
   policy.low = kKvS70;
-  policy.high_share = 0;
+  policy.budget().high_share = 0;
   policy.sinks = 0;
   return policy;
 }
 
 // Half of the rows keep everything.
 inline KvPolicy retrieving() {
-  KvPolicy policy = budget_of(KvScorer::none, 0);
+  KvPolicy policy = budget_of(KvScorer::none, 1);
   policy.high = kKvK8V4;
   policy.low = kKvK8V4;
-  policy.allocator = KvAllocator::retrieval;
-  policy.keep_tokens = 256;
+  policy.budget().allocator = KvAllocator::retrieval;
+  policy.budget().amount = KvAmount::of_tokens(256);
   return policy;
 }
 
@@ -93,8 +88,16 @@ inline KvPolicy replaying() {
   policy.high = kKvK8V4;
   policy.low = kKvK8V4;
   policy.score_window = 0;
-  policy.allocator = KvAllocator::pages;
+  policy.budget().allocator = KvAllocator::pages;
   return policy;
+}
+
+// Returns: the rule and the allocator of a policy, for the traces of tests.
+inline std::string rule_text(const KvPolicy& policy) {
+  std::string text(name_of(policy.rule()));
+  return policy.keep.is<KeepBudget>()
+             ? text.append(" by ").append(name_of(policy.budget().allocator))
+             : text;
 }
 
 inline KvPolicy with_formats(KvPolicy policy, KvFormat high, KvFormat low) {

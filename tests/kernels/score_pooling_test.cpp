@@ -35,7 +35,7 @@ struct PooledScores {
   std::vector<float> after;
 };
 PooledScores pooled_scores(KvPolicy policy) {
-  policy.keep_share = 1;
+  policy.budget().amount = KvAmount::of_share(1);
   CompressionWorld world({.formats = {policy.high}}, 9);
   world.open(0, policy, 200);
   world.append(0, 200);

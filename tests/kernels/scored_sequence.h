@@ -347,9 +347,8 @@ inline KvPolicy scored(KvScorer scorer, int32_t score_window, bool generated, Kv
   policy.low = high;
   policy.scorer = scorer;
   policy.score_window = score_window;
-  policy.score_generated = generated;
-  policy.rule = KvRule::budget;
-  policy.keep_share = 0.5f;
+  policy.compress_generated = generated;
+  policy.keep = KeepBudget{.amount = KvAmount::of_share(0.5f)};
   return policy;
 }
 

@@ -27,8 +27,7 @@ TEST(KvCompress, OfASectionNeedsTheScoresOfItsTokensAlone) {
       CompressionWorld::Sequence& at = world->sequence(1);
       at.forgotten = kSection;
       at.section = world == &alone ? kSection : 0;
-      at.policy.keep_share = 0;
-      at.policy.keep_tokens = (section + 1) * kSection / 2;
+      at.policy.budget().amount = KvAmount::of_tokens((section + 1) * kSection / 2);
       at.policy.sinks = std::max(policy.sinks, section * kSection);
       at.policy.recent = 0;
       at.evaluated = 0;
@@ -94,8 +93,7 @@ TEST(KvCompress, OfAScorerThatWeighsTheOutputMultipliesScoresByValues) {
     world.append(1, 2 * kSection);
     CompressionWorld::Sequence& at = world.sequence(1);
     at.forgotten = kSection;
-    at.policy.keep_share = 0;
-    at.policy.keep_tokens = kSection / 2;
+    at.policy.budget().amount = KvAmount::of_tokens(kSection / 2);
     at.policy.recent = 0;
     if (world_number == 0) {
       weigh_by_values(world, kSection);

@@ -49,12 +49,12 @@ TEST(KvOverrides, ChangesFieldsOfAPreset) {
   const KvPreset kv = resolved(
       overrides_of(R"({"preset":"leankv","alpha_high":2.5,"sinks":8,"compress_generated":true})"));
   EXPECT_EQ(kv.name, "custom");
-  EXPECT_EQ(kv.policy.alpha_high, 2.5f);
+  EXPECT_EQ(kv.policy.thresholds().alpha_high, 2.5f);
   EXPECT_EQ(kv.policy.sinks, 8);
   EXPECT_EQ(kv.policy.low, kKvK4V2);
   const KvPreset mass =
       resolved(overrides_of(R"({"preset":"leankv","mass_keep":0.99,"mass_high":0.9})"));
-  EXPECT_EQ(mass.policy.rule, KvRule::mass);
+  EXPECT_EQ(mass.policy.rule(), KvRule::mass);
 }
 
 TEST(KvOverrides, IsRefusedByName) {
@@ -118,7 +118,7 @@ TEST(KvReport, AddsBytesAndTellsTheMeanOfTokens) {
   report.add({leankv, tightened});
   const json told = kv_cache_json(report);
   EXPECT_EQ(told["policy"], "leankv");
-  EXPECT_EQ(told["settings"]["alpha_high"], leankv.policy.alpha_high);
+  EXPECT_EQ(told["settings"]["alpha_high"], leankv.policy.thresholds().alpha_high);
   EXPECT_EQ(told["settings"]["high"], "k8v4");
   EXPECT_EQ(told["settings"]["compress_generated"], true);
   EXPECT_EQ(told["bytes"], 150);

@@ -5,7 +5,7 @@
 namespace tessera {
 
 void allocate(const AllocatorInput& input) {
-  if (input.sequence.policy.allocator == KvAllocator::pages) {
+  if (input.sequence.policy.allocates(KvAllocator::pages)) {
     allocate_pages(input);
     return;
   }

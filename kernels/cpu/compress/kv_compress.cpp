@@ -75,7 +75,7 @@ class Compressor {
     if (sequence_.pool_scores && sequence_.policy.score_pool > 1) {
       each_row([&](int64_t row, int) { pool_scores(row); });
     }
-    if (divides_budget(sequence_.policy.rule)) {
+    if (divides_budget(sequence_.policy.rule())) {
       allocate({.pool = pool_,
                 .sequence = sequence_,
                 .significance = significance_,
@@ -154,8 +154,8 @@ class Compressor {
                                          });
   }
 
-  // Pools the scores of the tokens that all counting queries saw, as SnapKV pools those before its
-  // observation window. The row is still in order of position.
+  // Pools the scores of the tokens that all counting queries saw. The row is still in order of
+  // position.
   void pool_scores(int64_t row) const {
     const KvPolicy& policy = sequence_.policy;
     KvTokenScore* token_scores = pool_.pages.token_score_row(first_row_ + row);

@@ -14,7 +14,7 @@
 namespace tessera {
 
 // Attention over sparse tiles, written over a vector type C (sparse_lanes_*.h). Tiles are loaded
-// compressed and computed dense (MUSTAFAR, section 3). A token is expanded once, into the L1 cache,
+// compressed and computed dense. A token is expanded once, into the L1 cache,
 // and serves all pairs of the block.
 //
 // Keys are token-major, so a vector holds 16 bytes of a key for each of a few pairs. That is a

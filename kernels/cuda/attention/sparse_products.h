@@ -5,8 +5,8 @@
 
 namespace tessera::cuda {
 
-// Products of tiles of sparse formats with queries and weights: loaded compressed, computed dense
-// (MUSTAFAR, section 3). A lane reads a few tokens from the warp's memory, channel by channel: the
+// Products of tiles of sparse formats with queries and weights: loaded compressed, computed
+// dense. A lane reads a few tokens from the warp's memory, channel by channel: the
 // next kept one if the bitmap has its bit set, else 0. That builds f16 fragments in registers for
 // the same products as dense f16 (float_products.h). Nothing dense is ever written to memory. A
 // tile is expanded once for all pairs of a block. The scales of codes are applied to a token's

@@ -15,7 +15,7 @@ TESSERA_KERNEL(kPlanThreads) budgets_kernel(CompressJob job) {
   }
 }
 
-// ---- KV-Compress: whole pages, across all rows. The next page that a row evicts holds its worst
+// ---- Whole pages, across all rows. The next page that a row evicts holds its worst
 // tokens: first as many as its last page holds, then a full page each time. The key of a page is
 // the best key among them.
 //
@@ -129,7 +129,7 @@ void allocate_pages(const CompressJob& job, Stream stream) {
 }  // namespace
 
 void allocate_rows(const CompressJob& job, Stream stream) {
-  if (job.sequence.policy.allocator == KvAllocator::pages) {
+  if (job.sequence.policy.allocates(KvAllocator::pages)) {
     allocate_pages(job, stream);
     return;
   }

@@ -38,7 +38,7 @@ struct Parts {
 
 void compress(CompressJob& job, Stream stream) {
   prepare_rows(job, stream);
-  if (divides_budget(job.sequence.policy.rule)) {
+  if (divides_budget(job.sequence.policy.rule())) {
     job.row_budget = row_budget(job.pool, job.sequence);
     job.budgets = job.scratch.budgets;
     allocate_rows(job, stream);

@@ -26,7 +26,7 @@ TESSERA_DEVICE int32_t shared_tokens(const KvPool& pool, const int32_t* table, i
   return end < tokens ? end : tokens;
 }
 
-// Replaces each token's score by the maximum of its neighbourhood (SnapKV), in place. A chunk saves
+// Replaces each token's score by the maximum of its neighbourhood, in place. A chunk saves
 // the original scores of its last tokens for the next chunk. `seen`: number of tokens.
 TESSERA_DEVICE void pool_scores(const CompressJob& job, KvTokenScore* token_scores, int32_t seen,
                                 float (&scores)[kMaxReach + kPlanThreads + kMaxReach]) {
@@ -168,7 +168,7 @@ TESSERA_KERNEL(kPlanThreads) plan_kernel(CompressJob job) {
   const int32_t budget = job.budgets != nullptr ? job.budgets[block_x()] : 0;
   const RuleRow rule_row(job, row, budget, sums);
   const RowCutoffs cutoffs = with_rule(
-      job.sequence.policy.rule, [&](auto rule) { return decltype(rule)::cutoffs(rule_row); });
+      job.sequence.policy.rule(), [&](auto rule) { return decltype(rule)::cutoffs(rule_row); });
   const int32_t row_token_scores = job.pool.pages.row_token_scores;
   TokenDecision* decisions = job.scratch.decisions + int64_t{block_x()} * row_token_scores;
   for (int32_t i = thread(); i < row.counts.high - row.first_score; i += kPlanThreads) {

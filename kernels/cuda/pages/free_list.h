@@ -6,7 +6,7 @@
 namespace tessera::cuda {
 
 // Kernels that move page ids run as one block. Each thread has a row or a table entry. A prefix sum
-// over the block gives each thread its places in the circular free list (LeanKV, section 5.2).
+// over the block gives each thread its places in the circular free list.
 inline constexpr int32_t kPoolThreads = 1024;
 
 // The free list while one block changes it; finish() writes the new range back. `pool` and `memory`

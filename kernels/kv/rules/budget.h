@@ -33,7 +33,8 @@ struct BudgetRule {
     cutoffs.fresh_low = row.cut_best(keep, any);
     cutoffs.fresh_high = cutoffs.fresh_low;
     if (row.sequence().policy.has_low_tier()) {
-      const double wanted = rounded_product(double{row.sequence().policy.high_share}, row.budget());
+      const double wanted =
+          rounded_product(double{row.sequence().policy.budget().high_share}, row.budget());
       const auto whole = static_cast<int32_t>(wanted);
       const int32_t high = whole + (wanted - whole >= 0.5 ? 1 : 0);
       cutoffs.fresh_high = row.cut_best(clamped(high - kept_anyway, keep), any);

@@ -5,12 +5,10 @@
 
 namespace tessera {
 
-// LeanKV, section 4. A fresh token stays high, goes low or is dropped by comparison with alpha / N.
-// N is the number of tokens; at the prompt's end that is the prompt's length. The paper's text
-// compares cumulative significance at the prompt, and single tokens in Algorithm 1, with the same
-// thresholds. Taken literally, that would drop nearly everything. The paper's code has alpha / N.
+// A fresh token stays high, goes low or is dropped by comparison with alpha / N. N is the number of
+// tokens; at the prompt's end that is the prompt's length.
 //
-// Algorithm 1 follows. For each token that went high (low), the least significant old token of that
+// For each token that went high (low), the least significant old token of that
 // tier is demoted or dropped, if it is below the thresholds. No victim is a candidate, so the order
 // of the candidates makes no difference, and all victims are found at once.
 struct ThresholdsRule {
@@ -19,10 +17,11 @@ struct ThresholdsRule {
   template <class Row>
   TESSERA_ROW_FUNCTION RowCutoffs cutoffs(const Row& row) {
     const auto& policy = row.sequence().policy;
+    const auto& thresholds = policy.thresholds();
     const double mean = row.total_score() / row.sequence().tokens;
-    const TokenKey low = key_of(static_cast<float>(policy.alpha_low * mean), 0);
+    const TokenKey low = key_of(static_cast<float>(thresholds.alpha_low * mean), 0);
     const TokenKey high =
-        policy.has_low_tier() ? key_of(static_cast<float>(policy.alpha_high * mean), 0) : low;
+        policy.has_low_tier() ? key_of(static_cast<float>(thresholds.alpha_high * mean), 0) : low;
     const auto is_victim = [&](TokenAge age, bool in_high, TokenKey key) {
       return age == TokenAge::old && key < (in_high ? high : low);
     };

@@ -4,7 +4,7 @@
 
 namespace tessera {
 
-// Mean of a over the later scored queries, mean over the heads (LeanKV, section 4).
+// Mean of a over the later scored queries, mean over the heads.
 struct MeanScorer : ScorerTraits {
   static constexpr bool kMeanOverQueries = true;
 };

@@ -4,7 +4,7 @@
 
 namespace tessera {
 
-// No scores: tokens rank by position, and later ones are kept (StreamingLLM). No query is scored.
+// No scores: tokens rank by position, and later ones are kept. No query is scored.
 struct NoScorer : ScorerTraits {};
 
 }  // namespace tessera

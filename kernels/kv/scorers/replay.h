@@ -6,9 +6,9 @@
 
 namespace tessera {
 
-// KVzip (Kim et al. 2025, section 3): the most attention that a token gets from any query and any
-// query head while the model repeats the tokens. The engine makes these queries: the replay of a
-// section (KvPolicy::section). No question takes part, so the score serves every later one.
+// The most attention that a token gets from any query and any query head while the model repeats
+// the tokens. The engine makes these queries: the replay of a section (KvPolicy::section). No
+// question takes part, so the score serves every later one.
 struct ReplayScorer : ScorerTraits {
   static constexpr bool kMaximum = true;
   static constexpr bool kReplays = true;

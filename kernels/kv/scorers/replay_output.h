@@ -10,8 +10,8 @@ namespace tessera {
 // residual stream that enters the layer, which grows from layer to layer. So layers compete for one
 // budget by their relative changes.
 //
-// Ours. KVzip (2025) takes the maximum of a. kvpress's normalised form of it multiplies a by
-// |W_o v| / |x|. The projection W_o changes little (docs/measurements/2026-11-24-output-scores.md).
+// A projection of v to the layer's output changes little
+// (docs/measurements/2026-11-24-output-scores.md).
 struct ReplayOutputScorer : SquaresScorer {
   static constexpr bool kReplays = true;
   static constexpr bool kWeighsOutput = true;

@@ -6,7 +6,7 @@
 
 namespace tessera {
 
-// Sum of a^2 over queries and heads (KV-Compress, section 4.3, equations 9 to 11).
+// Sum of a^2 over queries and heads.
 struct SquaresScorer : ScorerTraits {
   template <class V>
   static constexpr V add_head(V sum, V weight, V factor) {

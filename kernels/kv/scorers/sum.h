@@ -4,7 +4,7 @@
 
 namespace tessera {
 
-// Sum of a over the scored queries, mean over the heads (H2O).
+// Sum of a over the scored queries, mean over the heads.
 struct SumScorer : ScorerTraits {};
 
 }  // namespace tessera

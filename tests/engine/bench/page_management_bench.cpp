@@ -163,7 +163,7 @@ constexpr const char* kAllDemoted = "all demoted";
 // The worst case of compression: every token is demoted, none is dropped.
 KvPolicy all_demoted() {
   KvPolicy policy = paper_leankv();
-  policy.alpha_high = 1e6f;
+  policy.thresholds().alpha_high = 1e6f;
   return policy;
 }
 

@@ -10,8 +10,7 @@ TEST_P(CudaCompressionLong, LeavesWhatTheOracleLeaves) {
   for (const KvPolicy& policy : policies()) {
     for (const int32_t prompt : {63, 200, 265}) {
       SCOPED_TRACE(testing::Message()
-                   << "seed " << seed << " rule " << name_of(policy.rule) << " allocator "
-                   << name_of(policy.allocator) << " prompt " << prompt);
+                   << "seed " << seed << " rule " << rule_text(policy) << " prompt " << prompt);
       begin(policy, 16, seed++);
       append(prompt);
       ASSERT_NO_FATAL_FAILURE(compress(prompt));
@@ -34,8 +33,7 @@ TEST_P(CudaCompressionLong, ServesEveryPairOfTiersAndHeadDimension) {
     for (const int32_t head_dim : {24, 80, 128}) {
       SCOPED_TRACE(testing::Message() << "seed " << seed << " head_dim " << head_dim);
       KvPolicy policy = with_formats(all_queries(), high, low);
-      policy.keep_share = 0.7f;
-      policy.high_share = 0.5f;
+      policy.keep = KeepBudget{.amount = KvAmount::of_share(0.7f), .high_share = 0.5f};
       begin(policy, head_dim, seed++);
       append(230);
       ASSERT_NO_FATAL_FAILURE(compress(230));

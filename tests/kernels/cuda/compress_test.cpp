@@ -9,8 +9,7 @@ class CudaCompression : public CompressedArenas {};
 TEST_P(CudaCompression, LeavesWhatTheOracleLeaves) {
   uint32_t seed = 1;
   for (const KvPolicy& policy : policies()) {
-    SCOPED_TRACE(testing::Message() << "seed " << seed << " rule " << name_of(policy.rule)
-                                    << " allocator " << name_of(policy.allocator));
+    SCOPED_TRACE(testing::Message() << "seed " << seed << " rule " << rule_text(policy));
     begin(policy, 16, seed++);
     append(200);
     ASSERT_NO_FATAL_FAILURE(compress(200));
@@ -30,8 +29,7 @@ TEST_P(CudaCompression, ForgetsReplaysAndSharesTheSectionsBeforeThem) {
   for (int32_t section = 0; section < 2; ++section) {
     append(kSection);
     append(kSection);
-    policy_.keep_share = 0;
-    policy_.keep_tokens = (section + 1) * kSection / 2;
+    policy_.budget().amount = KvAmount::of_tokens((section + 1) * kSection / 2);
     policy_.sinks = std::max(4, section * kSection);
     policy_.recent = 0;
     evaluated_ = 0;

@@ -17,9 +17,7 @@ inline std::vector<KvPolicy> policies() {
     all.push_back(policy);
   }
   KvPolicy mass = with_formats(leankv(), kKvK8V4, kKvK4V2);
-  mass.rule = KvRule::mass;
-  mass.mass_high = 0.6f;
-  mass.mass_keep = 0.9f;
+  mass.keep = KeepMass{.mass_high = 0.6f, .mass_keep = 0.9f};
   mass.recent = 2;
   all.push_back(mass);
   mass.scorer = KvScorer::squares;
@@ -31,10 +29,10 @@ inline std::vector<KvPolicy> policies() {
   all.back().key_score = KvKeyScore::output_aware;
   all.push_back(with_formats(leankv(), kKvS50, kKvS70K4V4));
   for (KvPolicy policy : {all_queries(), retrieving(), kv_compress()}) {
-    policy.high_share = policy.allocator == KvAllocator::pages ? 1.0f : 0.4f;
+    const bool of_pages = policy.allocates(KvAllocator::pages);
+    policy.budget().high_share = of_pages ? 1.0f : 0.4f;
     policy.sinks = 7;
-    all.push_back(
-        with_formats(policy, kKvK8V4, policy.allocator == KvAllocator::pages ? kKvK8V4 : kKvK4V2));
+    all.push_back(with_formats(policy, kKvK8V4, of_pages ? kKvK8V4 : kKvK4V2));
   }
   return all;
 }
