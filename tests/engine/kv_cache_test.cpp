@@ -167,6 +167,12 @@ TEST_F(KvCacheTest, RefusesToPruneKeysByQueriesThatWereNotSummed) {
   EXPECT_TRUE((*make(options))->check(policy).ok()) << "a preset that prunes keys keeps them";
 }
 
+TEST(ShareableTokens, LeaveTheQueriesThatAreSummedToTheSequence) {
+  const KvPolicy policy = kv_named("mustafar-70:key_score=output_aware").policy;
+  EXPECT_EQ(shareable_tokens(policy, 200), 128);
+  EXPECT_EQ(shareable_tokens(policy, 63), 0);
+}
+
 TEST_F(KvCacheTest, RefusesDenseNewestTokensOfAModelWithoutAWholeLayer) {
   KvCacheOptions options = small_options();
   options.head_dim = 64;
