@@ -14,8 +14,7 @@ PrefixAdmission::PrefixAdmission(KvCache& kv, BlockTiers* tiers, int32_t max_seq
   unlocked_pages_.reserve(static_cast<size_t>(max_sequences));
 }
 
-void PrefixAdmission::relieve_pressure(Sequences sequences, int64_t running,
-                                       PrefixCache::Time now) {
+void PrefixAdmission::relieve_pressure(Sequences sequences, int64_t running, PrefixPins::Time now) {
   if (!prefixes_.enabled()) {
     return;
   }
@@ -46,7 +45,7 @@ std::span<const Candidate> PrefixAdmission::candidates(Sequences sequences) {
 }
 
 // Samples behind the first one of their request share its prompt by forks.
-void PrefixAdmission::restore(Sequences sequences, PrefixCache::Time now) {
+void PrefixAdmission::restore(Sequences sequences, PrefixPins::Time now) {
   if (!restore_.enabled()) {
     return;
   }
@@ -185,7 +184,7 @@ void PrefixAdmission::find_prefix_in_progress(size_t i, Sequences sequences) {
 // Attaches all matches before any swap-in or copy of short blocks, because these take pages and may
 // evict matched blocks.
 PrefixAdmission::Admitted PrefixAdmission::admit(const StepPlan& plan, Sequences sequences,
-                                                 PrefixCache::Time now) {
+                                                 PrefixPins::Time now) {
   Admitted counts;
   for (const int32_t admitted : plan.admitted) {
     Sequence& sequence = *sequences[static_cast<size_t>(admitted)];
@@ -262,7 +261,7 @@ void PrefixAdmission::insert_prompts(const StepPlan& plan, Sequences sequences) 
 }
 
 void PrefixAdmission::insert_stored(Sequence& sequence, const KvSlot& slot, bool replace_coarser,
-                                    PrefixCache::Time now) {
+                                    PrefixPins::Time now) {
   if (!prefixes_.enabled() || !sequence.uses_prefix_cache()) {
     return;
   }

@@ -26,13 +26,13 @@ class PrefixAdmission {
   // ---- planning
   // If pages are short, hands blocks over to the sequence that alone uses them, if its policy is
   // lossy. The policy then compresses them before any sequence is preempted.
-  void relieve_pressure(Sequences sequences, int64_t running, PrefixCache::Time now);
+  void relieve_pressure(Sequences sequences, int64_t running, PrefixPins::Time now);
   // Returns: a candidate for each sequence, valid until the next call. Waiting ones are matched
   // with the prefix cache.
   std::span<const Candidate> candidates(Sequences sequences);
   // Reads what the stores have of waiting prompts. Called before candidates(), which then shows
   // those that are still read as Candidate::restoring.
-  void restore(Sequences sequences, PrefixCache::Time now);
+  void restore(Sequences sequences, PrefixPins::Time now);
   PrefixRestore& restoring() { return restore_; }
 
   // ---- in a step
@@ -41,7 +41,7 @@ class PrefixAdmission {
     int64_t cached_tokens = 0;  // those attached from the prefix cache
   };
   // Gives a slot to each admitted sequence, with its match or its swapped-out contents.
-  Admitted admit(const StepPlan& plan, Sequences sequences, PrefixCache::Time now);
+  Admitted admit(const StepPlan& plan, Sequences sequences, PrefixPins::Time now);
   // Inserts the sections that this step has compressed (KvCache::compress).
   void insert_sections(const StepPlan& plan, Sequences sequences);
   // Inserts the blocks that this step's prefills stored.
@@ -49,7 +49,7 @@ class PrefixAdmission {
   // Inserts all blocks that the sequence may insert, and pins them if its request asks for it.
   // Requires: the sequence owns `slot`.
   void insert_stored(Sequence& sequence, const KvSlot& slot, bool replace_coarser,
-                     PrefixCache::Time now);
+                     PrefixPins::Time now);
 
  private:
   Candidate candidate_of(size_t i, Sequences sequences) const;

@@ -61,15 +61,15 @@ void KvAccounting::take(int64_t pages) {
 }
 
 int64_t KvAccounting::cached_high_pages(int32_t slot) const {
-  return prefixes_ == nullptr ? 0 : prefixes_->cached_high_pages(slot, 0);
+  return prefixes_ == nullptr ? 0 : prefixes_->paths().cached_high_pages(slot, 0);
 }
 
 int64_t KvAccounting::cached_low_pages(int32_t slot) const {
-  return prefixes_ == nullptr ? 0 : prefixes_->cached_low_pages(slot);
+  return prefixes_ == nullptr ? 0 : prefixes_->paths().cached_low_pages(slot);
 }
 
 int64_t KvAccounting::cached_windowed_pages(int32_t slot) const {
-  return prefixes_ == nullptr ? 0 : prefixes_->cached_windowed_pages(slot);
+  return prefixes_ == nullptr ? 0 : prefixes_->paths().cached_windowed_pages(slot);
 }
 
 int64_t KvAccounting::pages_alone(int32_t slot) const {

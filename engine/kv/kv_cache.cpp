@@ -28,12 +28,12 @@ std::unique_ptr<PrefixCache> make_prefix_cache(const KvCacheOptions& options, Kv
   if (options.section_step.has_value()) {
     const KvPolicy& policy = *options.section_step;
     const int32_t capacity = shape.layout(tiers_of(policy, shape).high).capacity;
-    cache->add_section_step(policy.high, section_pages(policy, capacity));
+    cache->blocks().add_section_step(policy.high, section_pages(policy, capacity));
   }
   if (options.prefix_events != nullptr) {
     const KvPolicy& policy = options.preset.policy;
     const int32_t capacity = shape.layout(tiers_of(policy, shape).high).capacity;
-    cache->report(*options.prefix_events, policy.high, section_pages(policy, capacity));
+    cache->blocks().report(*options.prefix_events, policy.high, section_pages(policy, capacity));
   }
   return cache;
 }
@@ -194,7 +194,7 @@ void KvCache::close(std::span<const int32_t> slots) {
     accounting_.give_back_slot(slot);
     slots_.close(slot);
     if (prefix_cache_ != nullptr) {
-      prefix_cache_->release(slot);
+      prefix_cache_->paths().release(slot);
     }
   }
   backend_.kv_resize({.pool = arena_->pool(), .released = slots, .grown = {}}, stream_);
@@ -274,7 +274,7 @@ void KvCache::fork(std::span<const KvCopy> copies) {
     const int32_t to = copy.target.index();
     const KvDemand demand = planning_.demand(source);
     if (prefix_cache_ != nullptr) {
-      prefix_cache_->fork(from, to, copy.tokens);
+      prefix_cache_->paths().fork(from, to, copy.tokens);
     }
     target.tiers = source.tiers;
     target.low_tokens = source.low_tokens;
@@ -334,7 +334,7 @@ void KvCache::pass_windows(std::span<const KvSlot* const> slots) {
     if (pages > 0) {
       passed_.push_back({handle->index(), slot.tiers.high, slot.passed, to});
       const int64_t cached =
-          prefix_cache_ == nullptr ? 0 : prefix_cache_->pass(handle->index(), to);
+          prefix_cache_ == nullptr ? 0 : prefix_cache_->paths().pass(handle->index(), to);
       slot.high_pages -= pages;
       accounting_.give_back(pages - cached);
     }
@@ -351,12 +351,12 @@ void KvCache::pass_windows(std::span<const KvSlot* const> slots) {
 // The pages must have one owner while they are compressed, so the tree gives the block away first.
 void KvCache::compress_block(const KvSlot& slot) {
   settle_growth();
-  prefix_cache_->take_last_block(slot.index());
+  prefix_cache_->paths().take_last_block(slot.index());
   const KvSlot* const slots[] = {&slot};
   const std::span<const KvCompression> planned = compressor_.plan(slots);
   TESSERA_CHECK(planned.size() == 1, "a block is compressed before its replay is complete");
   run_compressions(planned);
-  prefix_cache_->give_last_section(slot.index());
+  prefix_cache_->paths().give_last_section(slot.index());
 }
 
 void KvCache::tighten(const KvSlot& slot, int32_t steps) {

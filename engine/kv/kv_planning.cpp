@@ -70,9 +70,9 @@ int64_t KvPlanning::own_pages(const KvSlot& slot, int32_t forked) const {
   if (prefixes_ == nullptr) {
     return own;
   }
-  const int64_t low = forked > 0 ? 0 : prefixes_->cached_low_pages(slot.index());
-  return own - prefixes_->cached_high_pages(slot.index(), forked) -
-         prefixes_->cached_windowed_pages(slot.index()) - low;
+  const int64_t low = forked > 0 ? 0 : prefixes_->paths().cached_low_pages(slot.index());
+  return own - prefixes_->paths().cached_high_pages(slot.index(), forked) -
+         prefixes_->paths().cached_windowed_pages(slot.index()) - low;
 }
 
 KvTightening KvPlanning::tightening(const KvSlot& slot) const {
@@ -86,7 +86,8 @@ KvTightening KvPlanning::tightening(const KvSlot& slot) const {
     of.stored_share = stored_share(of, shape_, accounting_.rank_totals().ranks());
   }
   const int64_t own = own_pages(slot, 0);
-  const int64_t shared = prefixes_ == nullptr ? 0 : prefixes_->cached_high_pages(slot.index(), 0);
+  const int64_t shared =
+      prefixes_ == nullptr ? 0 : prefixes_->paths().cached_high_pages(slot.index(), 0);
   const auto shared_tokens =
       static_cast<int32_t>(shared / shape_.slot_rows() * page_tokens(of.policy));
   int64_t freed = 0;

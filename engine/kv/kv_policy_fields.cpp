@@ -192,10 +192,10 @@ absl::Status choose_rule(const Field& field, std::string& chosen_by, KvPolicy& p
   const bool keeps_all = *field.rule == KvRule::keep_all;
   if (*field.rule != policy.rule()) {
     if (keeps_all || !chosen_by.empty()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(field.name, " belongs to the rule ", name_of(*field.rule), ", but ",
-                       chosen_by.empty() ? "the policy" : chosen_by, " to ", name_of(policy.rule()),
-                       ": choose one"));
+      return absl::InvalidArgumentError(absl::StrCat(
+          std::string(field.name), " belongs to the rule ", std::string(name_of(*field.rule)),
+          ", but ", chosen_by.empty() ? "the policy" : chosen_by, " to ",
+          std::string(name_of(policy.rule())), ": choose one"));
     }
     policy.keep = field.rule_of();
   }
@@ -208,12 +208,13 @@ absl::Status set_field(const Field& field, const std::string& value, KvPolicy& p
   if (field.set(policy, value)) {
     return absl::OkStatus();
   }
-  for (const std::string& retired : {absl::StrCat(field.name, "=", value), value}) {
+  for (const std::string& retired : {absl::StrCat(std::string(field.name), "=", value), value}) {
     if (const std::optional<std::string_view> successor = kv_successor(retired)) {
       return no_longer_served(retired, *successor);
     }
   }
-  return absl::InvalidArgumentError(absl::StrCat(field.name, " cannot be '", value, "'"));
+  return absl::InvalidArgumentError(
+      absl::StrCat(std::string(field.name), " cannot be '", value, "'"));
 }
 
 absl::StatusOr<KvPolicy> named_policy(const std::string& name) {

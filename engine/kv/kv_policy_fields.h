@@ -16,8 +16,8 @@ namespace tessera {
 using KvPolicyFields = std::vector<std::pair<std::string, std::string>>;
 
 // Returns: `base` with some of its fields changed. The fields are those of KvPolicy and of its
-// rule; formats and enums are given by name (high=k8v4, scorer=squares). A field that belongs to a rule
-// chooses that rule:
+// rule; formats and enums are given by name (high=k8v4, scorer=squares). A field that belongs to a
+// rule chooses that rule:
 //   thresholds: alpha_high, alpha_low
 //   budget: allocator, retrieval_share, keep_share, keep_tokens, keep_bytes, high_share
 //   mass: mass_high, mass_keep

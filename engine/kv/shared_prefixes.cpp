@@ -17,14 +17,14 @@ KvMatch SharedPrefixes::match(const KvPrompt& prompt, int32_t max, const KvMatch
   }
   // The last token must be computed, because its logits choose the next one.
   const int32_t tokens = std::min(max, static_cast<int32_t>(prompt.tokens.size()) - 1);
-  return cache_->match(prompt, std::max(0, tokens), known);
+  return cache_->lookup().match(prompt, std::max(0, tokens), known);
 }
 
 KvSections SharedPrefixes::sections_of(const KvMatch& match) const {
   return match.section_blocks == 0
              ? KvSections{}
              : KvSections{.tokens = block_tokens(),
-                          .pages = cache_->section_step_pages(),
+                          .pages = cache_->lookup().section_step_pages(),
                           .compressed = match.section_blocks * block_tokens()};
 }
 
@@ -32,11 +32,12 @@ void SharedPrefixes::attach_due(const KvSlot& slot, const KvMatch& due) {
   const int32_t index = slot.index();
   SlotState& of = slots_.at(index);
   TESSERA_CHECK(of.tokens == 0 && of.policy.replays(), "a block that is due needs an empty slot");
-  cache_->attach(index, of.tiers, 0, due);
+  cache_->paths().attach(index, of.tiers, 0, due);
   of.tokens = tokens_of(due);
   of.sections.compressed = of.tokens - block_tokens();
   of.passed = whole_tokens_of(due);
-  of.high_pages = cache_->cached_high_pages(index, 0) + cache_->cached_windowed_pages(index);
+  of.high_pages =
+      cache_->paths().cached_high_pages(index, 0) + cache_->paths().cached_windowed_pages(index);
   accounting_.count_formats();
 }
 
@@ -56,7 +57,7 @@ void SharedPrefixes::attach(const KvSlot& slot, const KvMatch& match) {
     const auto place = std::find(shape_.formats.begin(), shape_.formats.end(), match.low);
     of.tiers.low = static_cast<uint8_t>(place - shape_.formats.begin());
   }
-  cache_->attach(index, of.tiers, section_pages, match);
+  cache_->paths().attach(index, of.tiers, section_pages, match);
   of.tokens = tokens_of(match);
   if (replays) {
     of.sections.compressed = whole_tokens_of(match);
@@ -65,8 +66,9 @@ void SharedPrefixes::attach(const KvSlot& slot, const KvMatch& match) {
   }
   of.low_tokens = match.low_blocks * block_tokens();
   of.passed = whole_tokens_of(match);
-  of.high_pages = cache_->cached_high_pages(index, 0) + cache_->cached_windowed_pages(index);
-  of.low_pages = cache_->cached_low_pages(index);
+  of.high_pages =
+      cache_->paths().cached_high_pages(index, 0) + cache_->paths().cached_windowed_pages(index);
+  of.low_pages = cache_->paths().cached_low_pages(index);
   accounting_.count_formats();
 }
 
@@ -79,20 +81,20 @@ void SharedPrefixes::insert(const KvSlot& slot, const KvPrompt& prompt, int32_t 
   if (of.policy.replays() && of.sections.compressed != of.tokens) {
     return;  // its last section was inserted when it was compressed
   }
-  accounting_.give_back(
-      cache_->insert(slot.index(), prompt,
-                     {std::min(tokens, of.tokens), of.tokens - of.low_tokens, replace_coarser}));
+  accounting_.give_back(cache_->paths().insert(
+      slot.index(), prompt,
+      {std::min(tokens, of.tokens), of.tokens - of.low_tokens, replace_coarser}));
   accounting_.count_formats();
 }
 
 void SharedPrefixes::own_short_blocks(const KvSlot& slot) {
-  const int64_t pages = enabled() ? cache_->attached_short_pages(slot.index()) : 0;
+  const int64_t pages = enabled() ? cache_->paths().attached_short_pages(slot.index()) : 0;
   if (pages == 0) {
     return;
   }
   make_room(pages);
   accounting_.take(pages);
-  cache_->own_short_blocks(slot.index());
+  cache_->paths().own_short_blocks(slot.index());
   accounting_.count_formats();
 }
 
@@ -102,7 +104,7 @@ void SharedPrefixes::insert_short_blocks(const KvSlot& slot, const KvPrompt& pro
   if (!enabled() || of.policy.is_private() || of.replayed() > 0) {
     return;
   }
-  accounting_.give_back(cache_->insert_short_blocks(
+  accounting_.give_back(cache_->paths().insert_short_blocks(
       slot.index(), prompt, {std::min(tokens, of.tokens), of.tokens, replace_coarser}));
   accounting_.count_formats();
 }
@@ -116,7 +118,7 @@ int32_t SharedPrefixes::hand_over(const KvSlot& slot) {
     return 0;
   }
   SlotState& of = slots_.at(slot);
-  const PrefixCache::HandedOver taken = cache_->hand_over(slot.index());
+  const SlotPaths::HandedOver taken = cache_->paths().hand_over(slot.index());
   accounting_.give_back(taken.pages_freed);
   if (taken.blocks > 0) {
     // The policy could not touch these blocks, so its rule evaluates all tokens again.
@@ -134,13 +136,18 @@ void SharedPrefixes::flush() {
   }
 }
 
-bool SharedPrefixes::pin(const KvSlot& slot, const PrefixCache::PinTerms& terms) {
-  return enabled() && cache_->pin(slot.index(), terms, context_pages(shape_));
+bool SharedPrefixes::pin(const KvSlot& slot, const PrefixPins::Terms& terms) {
+  if (!enabled()) {
+    return false;
+  }
+  const SlotPath& path = cache_->paths().of(slot.index());
+  return cache_->pins().pin(path, cache_->paths().tokens_of(path), terms,
+                            shape_.pages - context_pages(shape_));
 }
 
-void SharedPrefixes::unpin(PrefixCache::Time now) {
+void SharedPrefixes::unpin(PrefixPins::Time now) {
   if (enabled()) {
-    cache_->unpin(now);
+    cache_->pins().unpin(now);
   }
 }
 
@@ -148,35 +155,35 @@ void SharedPrefixes::count_unlocked_pages(std::span<const KvSlot* const> slots,
                                           std::vector<int64_t>& pages) {
   pages.assign(slots.size(), 0);
   for (size_t i = 0; enabled() && i < slots.size(); ++i) {
-    pages[i] = cache_->pages_unlocked_by_release(slots[i]->index());
+    pages[i] = cache_->paths().pages_unlocked_by_release(slots[i]->index());
   }
   if (enabled()) {
-    cache_->forget_releases();
+    cache_->paths().forget_releases();
   }
 }
 
 SharedPrefixes::Restored::Restored(SharedPrefixes& prefixes, const KvMatch& match)
     : prefixes_(prefixes), node_(match.blocks > 0 ? match.node : PrefixTree::kNone) {
   if (node_ != PrefixTree::kNone) {
-    prefixes_.cache_->lock(node_);
+    prefixes_.cache_->blocks().tree().lock(node_);
   }
 }
 
 SharedPrefixes::Restored::~Restored() {
   if (node_ != PrefixTree::kNone) {
-    prefixes_.cache_->unlock(node_);
+    prefixes_.cache_->blocks().tree().unlock(node_);
   }
 }
 
 bool SharedPrefixes::Restored::add(const KvPrompt& prompt, const BlockBuffer& stored) {
-  PrefixCache& cache = *prefixes_.cache_;
+  PrefixBlocks& blocks = prefixes_.cache_->blocks();
   KvAccounting& accounting = prefixes_.accounting_;
-  const int64_t pages = cache.pages_of(stored);
+  const int64_t pages = blocks.stored().pages_of(stored);
   if (pages < 0 || pages > accounting.available_pages()) {
     return false;
   }
   prefixes_.make_room(pages);
-  const PrefixTree::Node node = cache.restore(prompt, node_, stored);
+  const PrefixTree::Node node = blocks.restore(prompt, node_, stored);
   if (node == PrefixTree::kNone) {
     return false;
   }
@@ -189,7 +196,7 @@ bool SharedPrefixes::Restored::add(const KvPrompt& prompt, const BlockBuffer& st
 void SharedPrefixes::make_room(int64_t pages) {
   const int64_t missing = pages - accounting_.free_pages();
   if (enabled() && missing > 0) {
-    accounting_.give_back(cache_->make_room(missing));
+    accounting_.give_back(cache_->blocks().make_room(missing));
     accounting_.count_formats();
   }
 }

@@ -36,16 +36,20 @@ class SharedPrefixes {
   // `known` is an earlier result for the same sequence, or empty. If blocks were demoted, replaced
   // or evicted since, the search starts anew, else it goes on from there.
   KvMatch match(const KvPrompt& prompt, int32_t max, const KvMatch& known) const;
-  int32_t tokens_of(const KvMatch& match) const { return enabled() ? cache_->tokens_of(match) : 0; }
+  int32_t tokens_of(const KvMatch& match) const {
+    return enabled() ? cache_->lookup().tokens_of(match) : 0;
+  }
   // Its tokens in whole blocks.
   int32_t whole_tokens_of(const KvMatch& match) const { return match.blocks * block_tokens(); }
-  // See PrefixCache.
-  KvMatch whole_blocks_of(const KvMatch& match) const { return cache_->whole_blocks_of(match); }
+  // See PrefixLookup.
+  KvMatch whole_blocks_of(const KvMatch& match) const {
+    return cache_->lookup().whole_blocks_of(match);
+  }
   // Returns: the compressed sections with which a sequence of a uniform policy begins.
   KvSections sections_of(const KvMatch& match) const;
   // Returns: unlocked pages of the match. Available pages include them until attach() locks them.
   int64_t unlocked_pages(const KvMatch& match) const {
-    return enabled() ? cache_->unlocked_pages(match) : 0;
+    return enabled() ? cache_->lookup().unlocked_pages(match) : 0;
   }
   // Sets pages[i] to the pages of the prefix cache that become unlocked when slots[i] is released
   // after slots[0, i). Releases nothing. Allocates no memory beyond that of earlier calls.
@@ -81,29 +85,29 @@ class SharedPrefixes {
   // its policy may compress them.
   // Returns: number of removed blocks.
   int32_t hand_over(const KvSlot& slot);
-  // See PrefixCache::pin. Pins always leave room for one whole context.
-  bool pin(const KvSlot& slot, const PrefixCache::PinTerms& terms);
-  void unpin(PrefixCache::Time now);
+  // See PrefixPins::pin. Pins always leave room for one whole context.
+  bool pin(const KvSlot& slot, const PrefixPins::Terms& terms);
+  void unpin(PrefixPins::Time now);
   // Evicts all blocks that no running sequence uses, pinned ones included.
   void flush();
   // Demotes and evicts blocks until `pages` pages are free, or no unlocked block is left.
   void make_room(int64_t pages);
 
-  // ---- stores below the cache: see PrefixCache.
-  BlockTiers::Shape stored_shape() const { return cache_->stored_shape(); }
-  void store_in(BlockTiers& tiers) { cache_->store_in(tiers); }
-  bool save_some(int32_t most) { return enabled() && cache_->save_some(most); }
+  // ---- stores below the cache: see StoredBlocks.
+  BlockTiers::Shape stored_shape() const { return cache_->blocks().stored().shape(); }
+  void store_in(BlockTiers& tiers) { cache_->blocks().stored().open(tiers); }
+  bool save_some(int32_t most) { return enabled() && cache_->blocks().stored().save_some(most); }
   void save_all() {
     if (enabled()) {
       cache_->save_all();
     }
   }
   bool is_continued(const KvPrompt& prompt, int32_t tokens, const KvMatch& match) const {
-    return cache_->is_continued(prompt, tokens, match);
+    return cache_->blocks().stored().is_continued(prompt, tokens, whole_blocks_of(match));
   }
   void describe(const KvPrompt& prompt, int32_t tokens, const KvMatch& match,
                 BlockReader::Job& job) const {
-    cache_->describe(prompt, tokens, match, job);
+    cache_->blocks().stored().describe(prompt, tokens, whole_blocks_of(match), job);
   }
   // A path that grows by stored blocks. It is locked, so its blocks are not evicted for each other.
   class Restored {
@@ -123,13 +127,13 @@ class SharedPrefixes {
     PrefixTree::Node node_;
   };
 
-  // ---- section step: see PrefixCache. The slot is one of KvCache::open_replay.
-  KvMatch due_block() const { return enabled() ? cache_->due_block() : KvMatch{}; }
+  // ---- section step: see PrefixLookup and SlotPaths. The slot is one of KvCache::open_replay.
+  KvMatch due_block() const { return enabled() ? cache_->lookup().due_block() : KvMatch{}; }
   void attach_due(const KvSlot& slot, const KvMatch& due);
   std::span<const int32_t> last_tokens(const KvSlot& slot) const {
-    return cache_->last_tokens(slot.index());
+    return cache_->paths().last_tokens(slot.index());
   }
-  bool last_is_used(const KvSlot& slot) const { return cache_->last_is_used(slot.index()); }
+  bool last_is_used(const KvSlot& slot) const { return cache_->paths().last_is_used(slot.index()); }
 
  private:
   PrefixCache* const cache_;

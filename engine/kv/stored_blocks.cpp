@@ -1,10 +1,7 @@
-// The blocks of PrefixCache and the stores below it (engine/tier/block_tiers.h).
+#include "engine/kv/stored_blocks.h"
 
-#include <algorithm>
-#include <vector>
+#include <span>
 
-#include "engine/kv/prefix_cache.h"
-#include "engine/tier/block_tiers.h"
 #include "kernels/check.h"
 #include "kernels/cpu/pages/prefix_block_bytes.h"
 
@@ -12,13 +9,13 @@ namespace tessera {
 
 using Node = PrefixTree::Node;
 
-BlockTiers::Shape PrefixCache::stored_shape() const {
+BlockTiers::Shape StoredBlocks::shape() const {
   const KvArenaShape& shape = arena_.shape();
   return {max_prefix_block_bytes(arena_.pool()), shape.prefix_block_tokens,
           shape.context / shape.prefix_block_tokens};
 }
 
-void PrefixCache::store_in(BlockTiers& tiers) {
+void StoredBlocks::open(BlockTiers& tiers) {
   TESSERA_CHECK(tree_.size() == 0 && arena_.shape().windowed_rows() == 0,
                 "a cache gets its stores while it is empty, and stores no windows");
   const auto blocks = static_cast<size_t>(arena_.shape().prefix_blocks());
@@ -27,21 +24,37 @@ void PrefixCache::store_in(BlockTiers& tiers) {
   tiers_ = &tiers;
 }
 
-BlockKey PrefixCache::key_before(Node parent) const {
+std::span<const int32_t> StoredBlocks::block(const KvPrompt& prompt, int32_t index) const {
+  const auto length = static_cast<size_t>(tree_.prefix_block_tokens());
+  return prompt.tokens.subspan(static_cast<size_t>(index) * length, length);
+}
+
+BlockKey StoredBlocks::key_before(Node parent) const {
   return parent >= 0 ? keys_[static_cast<size_t>(parent)]
                      : tiers_->keys().root(tree_.salt(parent), tree_.format(parent));
 }
 
-void PrefixCache::name(Node node) {
-  if (tiers_ != nullptr && !tree_.is_short(node)) {
+BlockKey StoredBlocks::key_behind(const KvPrompt& prompt, const KvMatch& whole) const {
+  return whole.blocks > 0 ? keys_[static_cast<size_t>(whole.node)]
+                          : tiers_->keys().root(prompt.salt, levels_.own_of(prompt));
+}
+
+void StoredBlocks::added(Node node) {
+  if (keeps(node)) {
     keys_[static_cast<size_t>(node)] =
         tiers_->keys().next(key_before(tree_.parent(node)), tree_.tokens(node));
     unsaved_.add(node);
   }
 }
 
-void PrefixCache::save(Node node, bool wait) {
-  if (tiers_ == nullptr || tree_.is_short(node)) {
+void StoredBlocks::replaced(Node node) {
+  if (keeps(node)) {
+    unsaved_.add(node);
+  }
+}
+
+void StoredBlocks::save(Node node, bool wait) {
+  if (!keeps(node)) {
     return;
   }
   const BlockId id{keys_[static_cast<size_t>(node)], tree_.grade(node), tree_.level(node)};
@@ -52,15 +65,16 @@ void PrefixCache::save(Node node, bool wait) {
   }
   const std::span<const int32_t> tokens = tree_.tokens(node);
   const KvPool pool = arena_.pool();
+  const PrefixBlock block = levels_.block_of(tree_, node);
   buffer->id = id;
   buffer->tokens.assign(tokens.begin(), tokens.end());
-  buffer->pages = static_cast<size_t>(prefix_block_bytes(pool, block_of(node)));
-  write_prefix_block(pool, block_of(node), buffer->room.first(buffer->pages));
+  buffer->pages = static_cast<size_t>(prefix_block_bytes(pool, block));
+  write_prefix_block(pool, block, buffer->room.first(buffer->pages));
   tiers_->writer().put(buffer);
 }
 
-bool PrefixCache::save_some(int32_t most) {
-  if (tiers_ == nullptr || !tiers_->durable()) {
+bool StoredBlocks::save_some(int32_t most) {
+  if (!durable()) {
     return false;
   }
   for (; most > 0 && !unsaved_.empty() && !tiers_->writer().half_full(); --most) {
@@ -73,11 +87,7 @@ bool PrefixCache::save_some(int32_t most) {
 }
 
 // The blocks that were used last are written last, so they are dropped last.
-void PrefixCache::save_all() {
-  if (tiers_ == nullptr || !tiers_->durable()) {
-    return;
-  }
-  unpin(Time::max());
+void StoredBlocks::save_all() {
   std::vector<Node> nodes;
   for (Node node = tree_.mru(); node != PrefixTree::kNone; node = tree_.less_recent(node)) {
     nodes.push_back(node);
@@ -88,64 +98,47 @@ void PrefixCache::save_all() {
   tiers_->writer().drain();
 }
 
-bool PrefixCache::is_continued(const KvPrompt& prompt, int32_t tokens, const KvMatch& match) const {
-  if (tiers_ == nullptr || (match.blocks + 1) * prefix_block_tokens() > tokens) {
+void StoredBlocks::clear() {
+  if (tiers_ != nullptr) {
+    tiers_->writer().clear();
+  }
+}
+
+bool StoredBlocks::is_continued(const KvPrompt& prompt, int32_t tokens,
+                                const KvMatch& whole) const {
+  if (tiers_ == nullptr || (whole.blocks + 1) * tree_.prefix_block_tokens() > tokens) {
     return false;
   }
-  const BlockKey before = key_behind(prompt, match);
-  return tiers_->has(tiers_->keys().next(before, block(prompt.tokens, match.blocks)),
-                     accepted_by(prompt));
+  const BlockKey before = key_behind(prompt, whole);
+  return tiers_->has(tiers_->keys().next(before, block(prompt, whole.blocks)),
+                     levels_.accepted_by(prompt));
 }
 
-BlockKey PrefixCache::key_behind(const KvPrompt& prompt, const KvMatch& match) const {
-  const KvMatch whole = whole_blocks_of(match);
-  return whole.blocks > 0
-             ? keys_[static_cast<size_t>(whole.node)]
-             : tiers_->keys().root(prompt.salt, level_of(prompt.format, prompt.section_pages));
-}
-
-void PrefixCache::describe(const KvPrompt& prompt, int32_t tokens, const KvMatch& match,
-                           BlockReader::Job& job) const {
-  job.accept = accepted_by(prompt);
-  BlockKey key = key_behind(prompt, match);
-  for (int32_t i = match.blocks; (i + 1) * prefix_block_tokens() <= tokens; ++i) {
-    const std::span<const int32_t> of_block = block(prompt.tokens, i);
+void StoredBlocks::describe(const KvPrompt& prompt, int32_t tokens, const KvMatch& whole,
+                            BlockReader::Job& job) const {
+  job.accept = levels_.accepted_by(prompt);
+  BlockKey key = key_behind(prompt, whole);
+  for (int32_t i = whole.blocks; (i + 1) * tree_.prefix_block_tokens() <= tokens; ++i) {
+    const std::span<const int32_t> of_block = block(prompt, i);
     key = tiers_->keys().next(key, of_block);
     job.paths.push_back(key);
     job.tokens.insert(job.tokens.end(), of_block.begin(), of_block.end());
   }
 }
 
-int64_t PrefixCache::pages_of(const BlockBuffer& stored) const {
-  const bool known = stored.id.level < levels_.size() && stored.id.grade < levels_.size() &&
-                     stored.id.grade >= stored.id.level;
-  const int64_t pages = !known ? -1
-                               : pages_in_bytes(arena_.pool(),
-                                                {.tier = tier_of(stored.id.level),
-                                                 .section = is_section(stored.id.level)},
-                                                stored.block().pages);
-  return known && pages == tree_.prefix_block_pages(stored.id.level) ? pages : -1;
+int64_t StoredBlocks::pages_of(const BlockBuffer& stored) const {
+  const BlockId& id = stored.id;
+  if (id.level >= levels_.size() || id.grade >= levels_.size() || id.grade < id.level) {
+    return -1;
+  }
+  const PrefixBlock block{.tier = levels_.tier(id.level), .section = levels_.is_section(id.level)};
+  const int64_t pages = pages_in_bytes(arena_.pool(), block, stored.block().pages);
+  return pages == tree_.prefix_block_pages(id.level) ? pages : -1;
 }
 
-Node PrefixCache::restore(const KvPrompt& prompt, Node before, const BlockBuffer& stored) {
-  const uint8_t own = level_of(prompt.format, prompt.section_pages);
-  const Node known = before == PrefixTree::kNone ? tree_.find_root(prompt.salt, own) : before;
-  const uint64_t hash = PrefixTree::hash(stored.tokens);
-  if (tree_.full() || (known != PrefixTree::kNone &&
-                       tree_.child(known, stored.tokens, hash) != PrefixTree::kNone)) {
-    return PrefixTree::kNone;
-  }
-  const Node parent = known == PrefixTree::kNone ? tree_.root(prompt.salt, own) : known;
-  const Node node = add(parent, {stored.tokens, hash, stored.id.level, false}, stored.id.grade);
-  read_prefix_block(arena_.pool(), block_of(node), stored.block().pages);
+void StoredBlocks::read(const BlockBuffer& stored, const PrefixBlock& block) {
+  read_prefix_block(arena_.pool(), block, stored.block().pages);
   tiers_->count_restored();
-  return node;
-}
-
-void PrefixCache::clear_stores() {
-  if (tiers_ != nullptr) {
-    tiers_->writer().clear();
-  }
 }
 
 }  // namespace tessera

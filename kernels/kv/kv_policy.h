@@ -43,7 +43,7 @@ struct KvPolicy {
   // repeated it.
   int32_t section = 512;
 
-  KvKeep keep;
+  KvKeep keep{};
 
   // ---- protected tokens: no rule touches them, and they stay in the high tier
   int32_t sinks = 4;   // first tokens

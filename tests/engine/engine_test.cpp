@@ -380,8 +380,6 @@ TEST(EngineOptions, AreRefusedByNameWhenTheyMakeNoSense) {
                 o.kv = uniform_kv({3, 3});
               }),
               HasSubstr("3 key and 3 value bits"));
-  EXPECT_THAT(refusal([](auto& o) { o.kv_also = {kKvPresetF32}; }),
-              HasSubstr("f32 cannot be combined with another format"));
 }
 
 class StretchedModel : public FakeModel {

@@ -7,7 +7,6 @@
 #include <set>
 
 #include "engine/kv/kv_presets.h"
-#include "engine/kv/kv_shareable.h"
 #include "kernels/cpu/backend.h"
 #include "kernels/cpu/threads/thread_pool.h"
 #include "tests/engine/kv_memory.h"
@@ -165,12 +164,6 @@ TEST_F(KvCacheTest, RefusesToPruneKeysByQueriesThatWereNotSummed) {
   policy.key_score = KvKeyScore::output_aware;
   options.also.push_back(*find_kv_preset("mustafar-70"));
   EXPECT_TRUE((*make(options))->check(policy).ok()) << "a preset that prunes keys keeps them";
-}
-
-TEST(ShareableTokens, LeaveTheQueriesThatAreSummedToTheSequence) {
-  const KvPolicy policy = kv_named("mustafar-70:key_score=output_aware").policy;
-  EXPECT_EQ(shareable_tokens(policy, 200), 128);
-  EXPECT_EQ(shareable_tokens(policy, 63), 0);
 }
 
 TEST_F(KvCacheTest, RefusesDenseNewestTokensOfAModelWithoutAWholeLayer) {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "engine/kv/kv_presets.h"
+#include "engine/kv/kv_shareable.h"
 #include "engine/kv/kv_successors.h"
 
 namespace tessera {
@@ -148,6 +149,13 @@ TEST(KvPolicyFields, HaveSuccessorsThatAreServed) {
     const auto policy = parse_policy(successor.substr(0, successor.find(',')));
     EXPECT_TRUE(policy.ok()) << name << ": " << policy.status();
   }
+}
+
+TEST(ShareableTokens, LeaveTheQueriesThatAreSummedToTheSequence) {
+  const auto policy = parse_policy("mustafar-70:key_score=output_aware");
+  ASSERT_TRUE(policy.ok()) << policy.status();
+  EXPECT_EQ(shareable_tokens(*policy, 200), 128);
+  EXPECT_EQ(shareable_tokens(*policy, 63), 0);
 }
 
 }  // namespace

@@ -360,7 +360,7 @@ class World {
   int32_t block_ = 0;
   std::vector<std::byte> dense_;
   std::vector<Sequence> sequences_;
-  PrefixCache::Time now_;
+  PrefixPins::Time now_;
   int32_t family_ = 0;
   int64_t hits_ = 0;  // prefix blocks
 };

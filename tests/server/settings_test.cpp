@@ -250,8 +250,8 @@ TEST(Settings, AdaptersAreRefusedByNameWhereNothingServesThem) {
   EXPECT_THAT(error_of({"--model", "m", "--lora", "a=b,a=c"}), HasSubstr("lora: 'a' stands"));
   EXPECT_THAT(error_of({"--model", "m", "--lora", "a=b", "--tensor-parallel", "2"}),
               HasSubstr("lora: several ranks serve no adapters"));
-  EXPECT_THAT(error_of({"--model", "m", "--lora-memory", "1GiB", "--kv-ladder", "replay-25"}),
-              HasSubstr("lora-memory: adapters cannot be combined with kv-ladder replay-25"));
+  EXPECT_THAT(error_of({"--model", "m", "--lora-memory", "1GiB", "--kv-ladder", "replay-31"}),
+              HasSubstr("lora-memory: adapters cannot be combined with kv-ladder replay-31"));
 }
 
 TEST(Settings, KeysAreNeverShown) {
