@@ -128,8 +128,8 @@ int64_t PrefixBlocks::make_room(int64_t pages) {
                                       tree_.lru_of_level(level) == PrefixTree::kNone)) {
       ++level;
     }
-    freed += level < levels_.size() ? demote(level, pages - freed)
-                                    : evict(pages - freed, Saving::yes);
+    freed +=
+        level < levels_.size() ? demote(level, pages - freed) : evict(pages - freed, Saving::yes);
   }
   return freed;
 }

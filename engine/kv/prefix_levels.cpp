@@ -81,8 +81,7 @@ PrefixTree::Shape PrefixLevels::tree_shape() const {
         shape_.windowed_rows() * shape_.windowed_block_pages(of.tier, shape_.prefix_block_tokens);
     if (of.row_pages == 0 && shape_.has_short_blocks(of.tier)) {
       tree.short_block_tokens = shape_.short_block_tokens;
-      tree.short_block_pages[level] =
-          shape_.whole_rows() * (shape_.short_block_tokens / capacity);
+      tree.short_block_pages[level] = shape_.whole_rows() * (shape_.short_block_tokens / capacity);
     }
   }
   return tree;

@@ -163,15 +163,15 @@ int64_t SlotPaths::insert(int32_t slot, const KvPrompt& prompt, const Insertion&
       path.stopped = true;
       break;
     }
-    shares_.push_back({
-        .slot = slot,
-        .tier = levels().tier(path.own_level),
-        .first = (path.blocks - path.low_blocks) * block_tokens(),  // in the row's high tier
-        .handle = node,
-        .section = levels().is_section(path.own_level),
-        .closed = path.section_blocks > 0 ? insertion.stored / kKvGroup * kKvGroup : 0,
-        .low = path.low_blocks * block_tokens(),
-        .windows = windows});
+    shares_.push_back(
+        {.slot = slot,
+         .tier = levels().tier(path.own_level),
+         .first = (path.blocks - path.low_blocks) * block_tokens(),  // in the row's high tier
+         .handle = node,
+         .section = levels().is_section(path.own_level),
+         .closed = path.section_blocks > 0 ? insertion.stored / kKvGroup * kKvGroup : 0,
+         .low = path.low_blocks * block_tokens(),
+         .windows = windows});
     path.node = node;
     if (windows) {
       tree_.add_windows(node);
@@ -199,10 +199,10 @@ int64_t SlotPaths::insert_short_blocks(int32_t slot, const KvPrompt& prompt,
     const int32_t first = before + path.short_blocks * length;
     const auto tokens =
         prompt.tokens.subspan(static_cast<size_t>(first), static_cast<size_t>(length));
-    const auto [node, pages] = blocks_.claim(
-        parent_of_next(path, prompt.salt),
-        {tokens, PrefixTree::hash(tokens), whole, insertion.replace_coarser}, path.grade,
-        has_windows_for(path, path.blocks));
+    const auto [node, pages] =
+        blocks_.claim(parent_of_next(path, prompt.salt),
+                      {tokens, PrefixTree::hash(tokens), whole, insertion.replace_coarser},
+                      path.grade, has_windows_for(path, path.blocks));
     freed += pages;
     if (node == PrefixTree::kNone) {
       break;

@@ -146,7 +146,7 @@ class SlotPaths {
   KvArena& arena_;
   const Backend& backend_;
   const Stream stream_;
-  std::vector<SlotPath> paths_;  // [slots]
+  std::vector<SlotPath> paths_;        // [slots]
   std::vector<PrefixBlock> attached_;  // arguments of one op, as the next one
   std::vector<KvShare> shares_;
   // pages_unlocked_by_release(): simulated releases of each node, and the nodes that have some. A

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <iterator>
 #include <optional>
 #include <utility>
 
@@ -16,6 +17,10 @@ namespace {
 
 constexpr std::chrono::milliseconds kRetiredPoll{100};
 constexpr std::chrono::seconds kRoomRetry{1};
+// A client may ask for another adapter as soon as its answer is complete. The answer's request lets
+// go of its adapter some moments later, so a lack of room is not told at once.
+constexpr std::chrono::seconds kRoomWait{1};
+constexpr std::chrono::milliseconds kRoomPoll{2};
 
 absl::Status no_such_adapter(std::string_view name) {
   return absl::NotFoundError(
@@ -231,10 +236,19 @@ absl::Status AdapterStore::make_room(int64_t bytes) {
     return absl::InvalidArgumentError(
         fmt::format("the adapter takes {} bytes, but --lora-memory is {}", bytes, options_.memory));
   }
+  const auto deadline = std::chrono::steady_clock::now() + kRoomWait;
   std::vector<Adapter> dropped;  // freed without the mutex
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   while (held() + bytes > options_.memory) {
+    if (std::vector<Adapter> retired = take_retired(); !retired.empty()) {
+      std::ranges::move(retired, std::back_inserter(dropped));
+      continue;
+    }
     Adapter unused = take_unused();
+    if (unused == nullptr && !stopping_ && std::chrono::steady_clock::now() < deadline) {
+      changed_.wait_for(lock, kRoomPoll);
+      continue;
+    }
     if (unused == nullptr) {
       return with_retry_after(
           absl::ResourceExhaustedError(fmt::format(

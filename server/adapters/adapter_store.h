@@ -47,8 +47,8 @@ class AdapterStore {
   // Adds a name and reads its adapter. Calls `done` once, on a thread of the store or on the
   // caller's; it must not block, nor call the store. After an error the name is not there.
   // Errors: AlreadyExists; InvalidArgument for an empty or long name, or an adapter larger than all
-  // memory; ResourceExhausted for too many names, or if adapters in use leave no room; those of
-  // Engine::load_adapter.
+  // memory; ResourceExhausted for too many names, or if adapters in use leave no room for a
+  // second; those of Engine::load_adapter.
   void add(const std::string& name, std::filesystem::path path, Done done);
 
   // Removes a name. Requests that have its adapter keep it to their end.
@@ -60,8 +60,8 @@ class AdapterStore {
   absl::StatusOr<Adapter> find(std::string_view name);
 
   // The same, but reads it if it is not in memory. `done` as in add().
-  // Errors: NotFound; ResourceExhausted with the time of a retry, if adapters in use leave no room;
-  // Unavailable if its files can no longer be read.
+  // Errors: NotFound; ResourceExhausted with the time of a retry, if adapters in use leave no room
+  // for a second; Unavailable if its files can no longer be read.
   void get(const std::string& name, Done done);
 
   bool has(std::string_view name) const;
