@@ -16,6 +16,9 @@ namespace {
 // follows in later ones.
 constexpr int32_t kSavedInStep = 4;
 
+// Blocks that a step demotes because clients ask for it: about a millisecond's work.
+constexpr int32_t kDemotedInStep = 8;
+
 // A tenant that returns may compute its longest request, four times, before the requests of others.
 // It preempts them until it has computed half of that.
 TenantClock::Limits tenant_limits(const EngineOptions& options) {
@@ -41,6 +44,7 @@ BatchingEngine::BatchingEngine(Parts parts)
       tenants_(tenant_limits(options_), options_.max_sequences + options_.max_queue),
       admission_(*kv_, tiers_.get(), options_.max_sequences,
                  options_.max_sequences + options_.max_queue),
+      wishes_(*kv_),
       replay_(*kv_),
       builder_(*kv_, {options_.max_step_tokens, options_.max_sequences}),
       speculation_(*kv_),
@@ -112,9 +116,10 @@ bool BatchingEngine::step() {
   end_overdue();
   plan();
   if (plan_.empty() && !replay_.acts()) {
+    const bool demotes = kv_->prefixes().demote_some(kDemotedInStep);
     counters_.publish();  // a pin may have expired
     counters_.publish_outline();
-    return wait_for_stores();
+    return wait_for_stores() || demotes;
   }
   reserve();
   if (!plan_.runs.empty() || replay_.run().has_value()) {
@@ -123,8 +128,10 @@ bool BatchingEngine::step() {
     admission_.insert_prompts(plan_, sequences_);
     kv_->compress(builder_.slots());
     admission_.insert_sections(plan_, sequences_);
+    wishes_.keep_prompts(plan_, sequences_, inputs_.now);
     replay_.finish();
   }
+  kv_->prefixes().demote_some(kDemotedInStep);
   kv_->prefixes().save_some(kSavedInStep);
   publish();
   return true;
@@ -191,9 +198,15 @@ void BatchingEngine::plan() {
   }
   admission_.relieve_pressure(sequences_, counters_.counting().running, inputs_.now);
   admission_.restore(sequences_, inputs_.now);
+  if (wishes_.end_prefetches(sequences_, admission_.restoring().enabled(), inputs_.now)) {
+    publish();
+  }
   plan_sequences();
   if (plan_.lacks_pages && replay_.holds_pages()) {
     replay_.give_up();
+    plan_sequences();
+  }
+  while (plan_.lacks_pages && kv_->prefixes().yield_pins()) {
     plan_sequences();
   }
   replay_.plan(plan_);
@@ -214,7 +227,7 @@ void BatchingEngine::plan_sequences() {
 // room.
 KvSlot BatchingEngine::preempt(Sequence& sequence) {
   const KvSlot& slot = sequence.running()->slot;
-  admission_.insert_stored(sequence, slot, false, inputs_.now);
+  admission_.insert_stored(sequence, slot, false);
   if (kv_->recomputable(slot)) {
     return sequence.preempt();
   }
@@ -280,7 +293,7 @@ void BatchingEngine::publish() {
     const Sequence::Running* running = sequence->running();
     if (running != nullptr && sequence->ended()) {
       const KvUsage usage = kv_->accounting().usage(running->slot);
-      admission_.insert_stored(*sequence, running->slot, true, inputs_.now);
+      admission_.insert_stored(*sequence, running->slot, true);
       if (sequence->complete()) {
         tenants_.finish(*sequence);
       }
@@ -288,6 +301,11 @@ void BatchingEngine::publish() {
     }
   }
   kv_->release(released_slots_);
+  for (const auto& sequence : sequences_) {
+    if (sequence->ended() && !inputs_.ends) {
+      wishes_.finish(*sequence, inputs_.now);
+    }
+  }
   count_running();
   counters_.publish();
   const auto now = options_.clock();

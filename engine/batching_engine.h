@@ -9,6 +9,7 @@
 #include "engine/engine_thread.h"
 #include "engine/kv/kv_cache.h"
 #include "engine/prefix_admission.h"
+#include "engine/prefix_wishes.h"
 #include "engine/ranks.h"
 #include "engine/request_intake.h"
 #include "engine/scheduler.h"
@@ -74,8 +75,8 @@ class BatchingEngine final : public Engine {
   // The phases of a step, in order:
   //   receive_requests  adds requests, flushes, cancels; end_overdue ends those past the deadline
   //   plan     sorts by tenant clocks, unpins, hands over blocks if pages are short, takes what was
-  //            read from the stores, matches prefixes, calls the Scheduler; then plans the
-  //            background replay
+  //            read from the stores, ends prefetches, matches prefixes, calls the Scheduler. If
+  //            pages lack, pins yield theirs; then plans the background replay
   //   reserve  preempted: insert, swap out if compressed, release; budgets are tightened; admitted:
   //            attach, then swap in; forks; last, pages for the groups that close. The background
   //            replay begins or is given up before sequences are admitted
@@ -84,7 +85,7 @@ class BatchingEngine final : public Engine {
   //            prompt blocks are inserted
   //   KvCache::compress applies the policies; then compressed sections are inserted, and a block
   //            whose background replay is complete is compressed
-  //   publish  ended ones insert, pin, release; last, event sinks
+  //   publish  ended ones insert, release, pin; last, event sinks
   void receive_requests();
   void end_overdue();
   void plan();
@@ -117,6 +118,7 @@ class BatchingEngine final : public Engine {
   const Scheduler scheduler_;
   TenantClock tenants_;
   PrefixAdmission admission_;
+  PrefixWishes wishes_;
   BackgroundReplay replay_;
   StepBuilder builder_;
   Speculation speculation_;

@@ -199,6 +199,7 @@ PrefixAdmission::Admitted PrefixAdmission::admit(const StepPlan& plan, Sequences
     if (!forks) {
       const KvMatch match = sequence.uses_prefix_cache() ? sequence.waiting()->match : KvMatch{};
       prefixes_.attach(slot, match);
+      prefixes_.renew(match, sequence.tenant().id, now);
       cached = prefixes_.tokens_of(match);
       counts.prompt_tokens += prompt;
       counts.cached_tokens += cached;
@@ -260,8 +261,7 @@ void PrefixAdmission::insert_prompts(const StepPlan& plan, Sequences sequences) 
   }
 }
 
-void PrefixAdmission::insert_stored(Sequence& sequence, const KvSlot& slot, bool replace_coarser,
-                                    PrefixPins::Time now) {
+void PrefixAdmission::insert_stored(Sequence& sequence, const KvSlot& slot, bool replace_coarser) {
   if (!prefixes_.enabled() || !sequence.uses_prefix_cache()) {
     return;
   }
@@ -269,10 +269,6 @@ void PrefixAdmission::insert_stored(Sequence& sequence, const KvSlot& slot, bool
   const int32_t tokens = std::min(sequence.stored(), sequence.max_inserted_tokens());
   prefixes_.insert(slot, prompt, tokens, replace_coarser);
   prefixes_.insert_short_blocks(slot, prompt, tokens, replace_coarser);
-  if (sequence.complete() && sequence.cache().pin) {
-    const int64_t quota = sequence.tenant().pin_tokens;
-    prefixes_.pin(slot, {now + sequence.cache().ttl, sequence.tenant().id, quota});
-  }
 }
 
 }  // namespace tessera

@@ -8,6 +8,7 @@
 #include "engine/kv/kv_cache.h"
 #include "engine/kv/prefix_cache.h"
 #include "engine/prefix_restore.h"
+#include "engine/prefix_wishes.h"
 #include "engine/scheduler.h"
 #include "engine/sequence.h"
 
@@ -46,10 +47,9 @@ class PrefixAdmission {
   void insert_sections(const StepPlan& plan, Sequences sequences);
   // Inserts the blocks that this step's prefills stored.
   void insert_prompts(const StepPlan& plan, Sequences sequences);
-  // Inserts all blocks that the sequence may insert, and pins them if its request asks for it.
+  // Inserts all blocks that the sequence may insert.
   // Requires: the sequence owns `slot`.
-  void insert_stored(Sequence& sequence, const KvSlot& slot, bool replace_coarser,
-                     PrefixPins::Time now);
+  void insert_stored(Sequence& sequence, const KvSlot& slot, bool replace_coarser);
 
  private:
   Candidate candidate_of(size_t i, Sequences sequences) const;
@@ -58,14 +58,7 @@ class PrefixAdmission {
   void set_match(Sequence& sequence, const KvMatch& match, Candidate& candidate) const;
   void find_prefix_in_progress(size_t i, Sequences sequences);
   void count_unlocked(Sequences sequences);
-  KvPrompt cache_prompt(Sequence& sequence) const {
-    KvPrompt prompt = sequence.cache_prompt(prefixes_.block_tokens());
-    prompt.section_pages = kv_.planning().section_pages(sequence.kv_policy());
-    prompt.accepts_sections = sequence.accepts_sections();
-    prompt.copies_short_blocks = !sequence.kv_policy().is_private();
-    prompt.max_coarse = sequence.shareable() > 0 ? sequence.shareable() : prompt.max_coarse;
-    return prompt;
-  }
+  KvPrompt cache_prompt(Sequence& sequence) const { return cache_prompt_of(sequence, kv_); }
 
   KvCache& kv_;
   SharedPrefixes& prefixes_;

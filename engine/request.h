@@ -1,6 +1,8 @@
 #pragma once
 
+#include <array>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <memory>
@@ -20,6 +22,7 @@
 namespace tessera {
 
 class LoraAdapter;
+struct PrefixTransfer;
 
 using RequestId = uint64_t;
 
@@ -32,6 +35,22 @@ struct TokenLogprobs {
   TokenLogprob chosen;
   std::span<const TokenLogprob> top;  // likeliest first
   int32_t rank = 0;  // of the chosen token among all, from 1; 0: not known (top_logprobs is 0)
+};
+
+// The beginning of a prompt that stays in the prefix cache until `ttl` after its last use, even if
+// pages run out. Unlike Cache::pin it changes nothing of what enters the cache.
+struct KeptPrefix {
+  static constexpr int32_t kAll = std::numeric_limits<int32_t>::max();  // with the answer
+  int32_t tokens = kAll;
+  std::chrono::seconds ttl{300};
+};
+inline constexpr size_t kMaxKeptPrefixes = 2;
+
+// What the prefix cache has of a prompt that was computed.
+struct PromptInCache {
+  int32_t cached_tokens = 0;  // that it had before
+  // Tokens from the beginning that stay for each of RequestInput::kept; 0: its pin was not taken.
+  std::array<int32_t, kMaxKeptPrefixes> kept = {};
 };
 
 enum class FinishReason : uint8_t {
@@ -70,6 +89,8 @@ struct Finish {
 class EventSink {
  public:
   virtual ~EventSink() = default;
+  // Called once, before the first on_token or, if there is none, before on_finish.
+  virtual void on_prompt_in_cache(const PromptInCache& /*prompt*/) {}
   // For requests with prompt_logprobs: once for each prompt token except the first, in order,
   // before the first on_token. `logprobs` is valid during the call.
   virtual void on_prompt_logprobs(const TokenLogprobs& /*logprobs*/) {}
@@ -125,6 +146,9 @@ struct RequestInput {
   // end. Its prefixes are shared only between requests with an adapter of the same fingerprint.
   // Null: the model as it is.
   std::shared_ptr<const LoraAdapter> adapter;
+  std::vector<KeptPrefix> kept;  // at most kMaxKeptPrefixes
+  // Of a prefetch: blocks that leave the cache or enter it. Null: none.
+  std::shared_ptr<PrefixTransfer> transfer;
   std::vector<std::shared_ptr<EventSink>> sinks;  // at least one, none of them null
 };
 

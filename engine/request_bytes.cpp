@@ -53,6 +53,8 @@ class Writer {
   void put(const std::shared_ptr<const LoraAdapter>& adapter) {
     TESSERA_CHECK(adapter == nullptr, "several ranks serve no adapters");
   }
+  // There are no stores with several ranks, so a transfer is refused by all of them.
+  void put(const std::shared_ptr<PrefixTransfer>&) {}
 
  private:
   void put_raw(const void* data, size_t size) {
@@ -109,6 +111,7 @@ class Reader {
   }
   void get(std::vector<std::shared_ptr<EventSink>>& sinks) { sinks.assign(size(), sink_); }
   void get(std::shared_ptr<const LoraAdapter>& adapter) { adapter = nullptr; }
+  void get(std::shared_ptr<PrefixTransfer>& transfer) { transfer = nullptr; }
   void get(std::shared_ptr<const TokenGrammar>& grammar) {
     bool there = false;
     get(there);
@@ -142,10 +145,10 @@ template <class Visitor, class Options, class Input>
 void visit_members(const Visitor& visit, Options& options, Input& input) {
   visit_options([&](const Option&, auto& member) { visit(member); }, options);
   auto& [prompt, max_tokens, forced, observe_logits, pooling, kv, deadline, start_by, grammar,
-         tenant, adapter, sinks] = input;
+         tenant, adapter, kept, transfer, sinks] = input;
   const auto visit_all = [&](auto&... members) { (visit(members), ...); };
   visit_all(prompt, max_tokens, forced, observe_logits, pooling, kv, deadline, start_by, grammar,
-            tenant, adapter, sinks);
+            tenant, adapter, kept, transfer, sinks);
 }
 
 }  // namespace

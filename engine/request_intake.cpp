@@ -65,6 +65,7 @@ absl::StatusOr<RequestId> RequestIntake::submit(EngineRequest request) {
                 "a request has at least one sink, and no null sink");
   TESSERA_CHECK(!request.pooling.has_value() || request.sinks.size() == 1,
                 "an embedding has one sink");
+  TESSERA_CHECK(request.kept.size() <= kMaxKeptPrefixes, "a request keeps few prefixes");
   TESSERA_RETURN_IF_ERROR(check(request));
   const RequestId first_id = last_id_.fetch_add(request.sinks.size()) + 1;
   Message message{.samples = make_samples(first_id, request)};

@@ -77,10 +77,16 @@ struct RequestOptions {
   std::string cache_salt;
   struct Cache {
     bool use = true;  // match cached prefixes and insert computed ones
-    // Pin the inserted path for `ttl`, even if pages run out. Ignored if the pins would leave too
-    // little room.
+    // Pin the inserted path until `ttl` after its last use, even if pages run out. Ignored if the
+    // pins would leave too little room.
     bool pin = false;
     std::chrono::seconds ttl{300};
+    // After its end: what it alone has in the cache goes one step down the ladder, or is evicted
+    // before all else.
+    bool demote = false;
+    bool release = false;
+    // Reads what the stores have of the prompt into the cache, and ends without computing anything.
+    bool prefetch = false;
   };
   Cache cache = {};
   // The coarsest format of a cached prefix that the request accepts, one of the ladder's; no value:

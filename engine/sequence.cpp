@@ -44,8 +44,8 @@ std::string salt_of(const EngineRequest& request) {
 
 std::shared_ptr<const Sequence::Shared> Sequence::share(const EngineRequest& request,
                                                         const Model& model) {
-  auto shared = std::make_shared<Shared>(
-      Shared{request.stop_ids, request.forced, salt_of(request), request.adapter});
+  auto shared = std::make_shared<Shared>(Shared{request.stop_ids, request.forced, salt_of(request),
+                                                request.adapter, request.kept, request.transfer});
   std::vector<int32_t>& ids = shared->stop_ids;
   if (!request.ignore_eos) {
     ids.insert(ids.end(), model.eos_ids.begin(), model.eos_ids.end());
@@ -340,6 +340,11 @@ void Sequence::end(FinishReason reason, absl::Status status) {
 }
 
 void Sequence::publish(std::chrono::steady_clock::time_point now) {
+  if (!told_ && (unpublished_tokens_ > 0 || ended())) {
+    in_cache_.cached_tokens = cached_tokens_.value_or(0);
+    sink_->on_prompt_in_cache(in_cache_);
+    told_ = true;
+  }
   if (unpublished_tokens_ > 0) {
     prefill_time_ = prefill_time_.value_or(now - *admitted_);
   }

@@ -75,6 +75,8 @@ class Sequence {
     std::vector<int32_t> forced;    // all generated tokens under teacher forcing; empty: sampled
     std::string cache_salt;         // of the request, behind the fingerprint of its adapter
     std::shared_ptr<const LoraAdapter> adapter;
+    std::vector<KeptPrefix> kept;
+    std::shared_ptr<PrefixTransfer> transfer;
   };
   static std::shared_ptr<const Shared> share(const EngineRequest& request, const Model& model);
 
@@ -197,6 +199,17 @@ class Sequence {
   int32_t hashed_blocks() const { return static_cast<int32_t>(path_hashes_.size()); }
   // After admit(): its first `tokens` tokens were attached from the prefix cache and are stored.
   void set_cached_tokens(int32_t tokens);
+  // Of a prefetch, which is never admitted: the prefix cache has its first `tokens` tokens.
+  void note_cached_tokens(int32_t tokens) { cached_tokens_ = tokens; }
+  // The beginnings of its prompt that are to be kept, and those that are: set once, when its prompt
+  // is in the cache.
+  std::span<const KeptPrefix> kept() const { return shared_->kept; }
+  bool is_kept() const { return is_kept_; }
+  PrefixTransfer* transfer() const { return shared_->transfer.get(); }  // null: none
+  void set_kept(const PromptInCache& in_cache) {
+    in_cache_ = in_cache;
+    is_kept_ = true;
+  }
 
   const KvPolicy& kv_policy() const { return kv_.policy; }
   float kv_floor() const { return kv_floor_; }  // 1 for a deterministic request
@@ -294,6 +307,9 @@ class Sequence {
   std::vector<uint64_t> path_hashes_;
   int32_t max_inserted_tokens_ = std::numeric_limits<int32_t>::max();
   std::optional<int32_t> cached_tokens_;  // of the first admission
+  PromptInCache in_cache_;
+  bool is_kept_ = false;
+  bool told_ = false;  // the event sink has received in_cache_
 
   std::chrono::steady_clock::time_point submitted_;
   std::optional<std::chrono::steady_clock::time_point> admitted_;  // first admission

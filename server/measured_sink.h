@@ -28,6 +28,9 @@ class MeasuredSink final : public EventSink {
   };
   explicit MeasuredSink(Args args) : args_(std::move(args)), previous_(args_.received) {}
 
+  void on_prompt_in_cache(const PromptInCache& prompt) override {
+    args_.sink->on_prompt_in_cache(prompt);
+  }
   void on_prompt_logprobs(const TokenLogprobs& logprobs) override {
     args_.sink->on_prompt_logprobs(logprobs);
   }

@@ -18,6 +18,7 @@
 #include "server/memory_guard.h"
 #include "server/metrics.h"
 #include "server/openai/error.h"
+#include "server/prompt_room.h"
 #include "server/prompt_segments.h"
 #include "server/token_lists.h"
 #include "server/truncate_prompt.h"
@@ -33,19 +34,6 @@ using Clock = std::chrono::steady_clock;
 std::shared_ptr<const Caller> anyone() {
   static const auto kCaller = std::make_shared<const Caller>();
   return kCaller;
-}
-
-absl::Status check_room(const GenerateRequest& request, int64_t prompt_tokens, int64_t context) {
-  if (fits_context(prompt_tokens, request.max_tokens, context)) {
-    return absl::OkStatus();
-  }
-  const bool chat = std::holds_alternative<Conversation>(request.prompt);
-  return invalid_field(
-      chat ? "messages" : "prompt",
-      fmt::format("the {} {} tokens, but this model's maximum context length is {} tokens{}",
-                  chat ? "messages have" : "prompt has", prompt_tokens, context,
-                  request.max_tokens == 0 ? "" : ", at least one of them for the completion"),
-      "context_length_exceeded");
 }
 
 // A normalizer may shorten a text to this share before it becomes tokens.
@@ -175,14 +163,19 @@ absl::StatusOr<Accepted> Service::generate(GenerateRequest request,
   const Clock::time_point received = Clock::now();
   request.caller = request.caller ? request.caller : anyone();
   TESSERA_RETURN_IF_ERROR(precheck(request));
+  request.max_tokens = request.cache.prefetch ? 0 : request.max_tokens;
   const std::shared_ptr<const Caller> caller = request.caller;
   if (!request.admitted) {
     TESSERA_RETURN_IF_ERROR(count_request(*caller));
   }
   TESSERA_ASSIGN_OR_RETURN(Encoded encoded,
                            encode(request.prompt, request.prompt_options, max_prompt_bytes()));
+  const std::size_t whole = encoded.ids.size();
   truncate_prompt(request, state_->parts.engine->options().context, tokenizer().bos_id(),
                   encoded.ids);
+  if (encoded.ids.size() < whole) {
+    encoded.kept.clear();  // its beginning is another one
+  }
   const auto tokens = static_cast<int64_t>(encoded.ids.size());
   caller->meter->charge(tokens);
   absl::StatusOr<Accepted> accepted =
@@ -204,9 +197,11 @@ absl::StatusOr<Accepted> Service::submit(GenerateRequest request, Encoded encode
   Accepted accepted;
   accepted.prompt = std::move(encoded.ids);
   accepted.open_thought = encoded.open_thought;
+  accepted.kept = std::move(encoded.kept);
   const auto prompt_tokens = static_cast<int64_t>(accepted.prompt.size());
   TESSERA_RETURN_IF_ERROR(check_room(request, prompt_tokens, context));
   TESSERA_ASSIGN_OR_RETURN(EngineRequest submitted, engine_request(request, accepted.prompt));
+  submitted.kept = kept_within(accepted.kept, request);
   submitted.max_tokens =
       asked_tokens(request, sinks.size(), submitted.max_tokens, state_->parts.max_answer_bytes);
   TESSERA_ASSIGN_OR_RETURN(
@@ -266,6 +261,7 @@ absl::StatusOr<EngineRequest> Service::engine_request(const GenerateRequest& req
   made.deadline = request.deadline;
   made.adapter = request.adapter;
   made.pooling = request.pooling;
+  made.transfer = request.transfer;
   const auto timeout = request.queue_timeout.value_or(state_->parts.queue_timeout);
   if (timeout.count() > 0) {
     made.start_by = engine.options().clock() + timeout;
@@ -330,15 +326,8 @@ std::size_t Service::max_prompt_bytes() const {
          kNormalizedShare;
 }
 
-absl::Status Service::check_bytes(const char* field, std::size_t bytes,
-                                  std::size_t max_bytes) const {
-  return bytes <= max_bytes
-             ? absl::OkStatus()
-             : invalid_field(field,
-                             fmt::format("the text has {} bytes, which cannot fit: this model's "
-                                         "maximum context length is {} tokens",
-                                         bytes, engine().options().context),
-                             "context_length_exceeded");
+int32_t Service::context() const {
+  return engine().options().context;
 }
 
 absl::StatusOr<std::vector<TextSegment>> Service::segments_of(const std::string& text,
@@ -363,16 +352,22 @@ absl::StatusOr<Service::Encoded> Service::encode(const Prompt& prompt, const Pro
                                                  std::size_t max_bytes) const {
   if (const auto* text = std::get_if<std::string>(&prompt)) {
     TESSERA_ASSIGN_OR_RETURN(const std::vector<TextSegment> segments, segments_of(*text, options));
-    TESSERA_RETURN_IF_ERROR(check_bytes("prompt", bytes_of(segments), max_bytes));
+    TESSERA_RETURN_IF_ERROR(check_bytes("prompt", bytes_of(segments), max_bytes, context()));
     return Encoded{tokenizer().encode(segments, options.add_bos)};
   }
   if (const auto* ids = std::get_if<std::vector<int32_t>>(&prompt)) {
     return Encoded{*ids};
   }
-  TESSERA_ASSIGN_OR_RETURN(const Rendered rendered,
-                           render(std::get<Conversation>(prompt), options, max_bytes));
+  const auto& chat = std::get<Conversation>(prompt);
+  TESSERA_ASSIGN_OR_RETURN(const Rendered rendered, render(chat, options, max_bytes));
   // The template writes the BOS token.
-  return Encoded{tokenizer().encode(rendered.segments, /*add_bos=*/false), rendered.open_thought};
+  Encoded encoded{tokenizer().encode(rendered.segments, /*add_bos=*/false), rendered.open_thought};
+  const auto render_part = [this](const Conversation& part) {
+    return render_segments(part, /*add_generation_prompt=*/false);
+  };
+  encoded.kept = prefixes_before(options.marks, {chat, rendered.segments, encoded.ids, render_part},
+                                 tokenizer());
+  return encoded;
 }
 
 absl::StatusOr<Service::Rendered> Service::render(const Conversation& conversation,
@@ -383,12 +378,10 @@ absl::StatusOr<Service::Rendered> Service::render(const Conversation& conversati
         fmt::format("the model {} has no chat template: chats are not available, completions are",
                     model_name()));
   }
-  ChatTemplate::Variables variables = state_->variables;
-  variables.add_generation_prompt = options.add_generation_prompt;
   Rendered rendered;
   std::vector<TextSegment>& segments = rendered.segments;
-  TESSERA_ASSIGN_OR_RETURN(segments, state_->parts.chat_template->render(conversation, variables));
-  TESSERA_RETURN_IF_ERROR(check_bytes("messages", bytes_of(segments), max_bytes));
+  TESSERA_ASSIGN_OR_RETURN(segments, render_segments(conversation, options.add_generation_prompt));
+  TESSERA_RETURN_IF_ERROR(check_bytes("messages", bytes_of(segments), max_bytes, context()));
   rendered.open_thought = ends_in_thought(segments);
   if (rendered.open_thought && options.close_thought) {
     segments.push_back({"\n</think>\n\n", /*parse_special=*/true});
@@ -398,6 +391,14 @@ absl::StatusOr<Service::Rendered> Service::render(const Conversation& conversati
     segments.push_back({options.answer_begin, /*parse_special=*/true});
   }
   return rendered;
+}
+
+// Requires: there is a template.
+absl::StatusOr<std::vector<TextSegment>> Service::render_segments(
+    const Conversation& conversation, bool add_generation_prompt) const {
+  ChatTemplate::Variables variables = state_->variables;
+  variables.add_generation_prompt = add_generation_prompt;
+  return state_->parts.chat_template->render(conversation, variables);
 }
 
 absl::StatusOr<std::string> Service::render(const Prompt& prompt,

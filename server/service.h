@@ -16,6 +16,7 @@
 #include "models/text/tokenizer.h"
 #include "server/adapters/adapter_store.h"
 #include "server/byte_budget.h"
+#include "server/cache_marks.h"
 #include "server/caller.h"
 #include "server/chat/chat_format.h"
 #include "server/grammar/grammar_spec.h"
@@ -44,6 +45,7 @@ struct PromptOptions {
   bool close_thought = false;         // if the chat ends inside a thought: it ends that too
   std::string answer_begin{};         // after the chat; special tokens are parsed
   std::optional<Infill> infill{};     // of a text: the answer is between it and a suffix
+  std::vector<CacheMark> marks{};     // of a chat; at most kMaxKeptPrefixes
 };
 
 // One generation request, the same for both front ends: the engine's options without the seed, and
@@ -69,6 +71,10 @@ struct GenerateRequest : RequestOptions {
   bool keep_special = false;               // prints special tokens
   std::vector<int32_t> printed_special{};  // special tokens that are printed all the same
   KvOverrides kv;
+  // Prompt and answer stay in the prefix cache for so long after their last use, or for the longest
+  // time that the caller may pin. None: for no time that is promised.
+  std::optional<std::chrono::seconds> retention;
+  std::string_view ttl_field = "cache.ttl";  // for errors: the client's name of Cache::ttl
   // The grammar that the text must match, and its compiled form, which Service::compile makes.
   std::optional<GrammarSpec> grammar;
   std::shared_ptr<const TokenGrammar> compiled_grammar;
@@ -80,6 +86,7 @@ struct GenerateRequest : RequestOptions {
   bool echo = false;               // the answer repeats the prompt
   bool prompt_ids = false;         // the answer has the prompt's token ids
   std::optional<Pooling> pooling;  // makes an embedding of the prompt (EventSink::on_embedding)
+  std::shared_ptr<PrefixTransfer> transfer;  // moves blocks of the prompt; null: none
   // Queue timeout of the client; none: the server's own.
   std::optional<std::chrono::milliseconds> queue_timeout;
   std::shared_ptr<const Caller> caller;   // null: a server without keys
@@ -98,6 +105,7 @@ struct Generation {
 struct Accepted {
   std::vector<int32_t> prompt;          // token ids as submitted
   bool open_thought = false;            // the prompt ends inside a model's thought
+  std::vector<KeptPrefix> kept;         // before the marks of a chat, with the times asked for
   std::vector<Generation> generations;  // one for each sink
   ByteBudget::Share room;               // for the answer; held until the client has it
 };
@@ -224,6 +232,7 @@ class Service {
   struct Encoded {
     std::vector<int32_t> ids;
     bool open_thought = false;
+    std::vector<KeptPrefix> kept{};  // before the marks of a chat
   };
   // A chat as the template makes it.
   struct Rendered {
@@ -232,9 +241,11 @@ class Service {
   };
   absl::StatusOr<Rendered> render(const Conversation& conversation, const PromptOptions& options,
                                   std::size_t max_bytes) const;
+  absl::StatusOr<std::vector<TextSegment>> render_segments(const Conversation& conversation,
+                                                           bool add_generation_prompt) const;
   absl::StatusOr<std::vector<TextSegment>> segments_of(const std::string& text,
                                                        const PromptOptions& options) const;
-  absl::Status check_bytes(const char* field, std::size_t bytes, std::size_t max_bytes) const;
+  int32_t context() const;
   absl::StatusOr<Encoded> encode(const Prompt& prompt, const PromptOptions& options,
                                  std::size_t max_bytes) const;
   absl::StatusOr<ByteBudget::Share> take_room(const GenerateRequest& request, std::size_t samples,

@@ -23,6 +23,7 @@ PrefixBlocks::PrefixBlocks(KvArena& arena, std::span<const uint8_t> ladder, cons
   }
   batch_.reserve(kBatch);
   handles_.reserve(kBatch);
+  due_.begin(static_cast<size_t>(arena.shape().prefix_blocks()));
 }
 
 void PrefixBlocks::report(PrefixEvents& events, KvFormat format, int32_t section_pages) {
@@ -91,6 +92,7 @@ void PrefixBlocks::erase(Node leaf) {
     events_->removed(leaf);
   }
   stored_.erased(leaf);
+  due_.forget(leaf);
   tree_.erase(leaf);
 }
 
@@ -135,21 +137,39 @@ int64_t PrefixBlocks::make_room(int64_t pages) {
 }
 
 int64_t PrefixBlocks::demote(uint8_t level, int64_t pages) {
-  const uint8_t next = levels_.below(level);
-  batch_.clear();
   int64_t gained = 0;
-  for (; gained < pages && batch_.size() < kBatch;
-       gained += tree_.prefix_block_pages(level) - tree_.prefix_block_pages(next)) {
+  while (gained < pages && batch_.size() < kBatch) {
     const Node node = tree_.lru_of_level(level);
     if (node == PrefixTree::kNone) {
       break;
     }
-    batch_.push_back({node, levels_.tier(level)});
-    tree_.relabel(node, next, std::max(next, tree_.grade(node)));
+    gained += lower(node);
   }
-  backend_.kv_demote({arena_.pool(), batch_, levels_.tier(next), scratch_}, stream_);
-  counts_.demoted_blocks += std::ssize(batch_);
+  finish_lowering();
   return gained;
+}
+
+int64_t PrefixBlocks::lower(Node node) {
+  const uint8_t level = tree_.level(node);
+  const uint8_t next = levels_.below(level);
+  if (next == PrefixLevels::kNone || tree_.is_short(node)) {
+    return 0;
+  }
+  if (next != lower_to_ || batch_.size() == kBatch) {
+    finish_lowering();
+    lower_to_ = next;
+  }
+  batch_.push_back({node, levels_.tier(level)});
+  tree_.relabel(node, next, std::max(next, tree_.grade(node)));
+  return tree_.prefix_block_pages(level) - tree_.prefix_block_pages(next);
+}
+
+void PrefixBlocks::finish_lowering() {
+  if (!batch_.empty()) {
+    backend_.kv_demote({arena_.pool(), batch_, levels_.tier(lower_to_), scratch_}, stream_);
+    counts_.demoted_blocks += std::ssize(batch_);
+    batch_.clear();
+  }
 }
 
 int64_t PrefixBlocks::evict(int64_t pages, Saving saving) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "engine/kv/kv_match.h"
+#include "engine/kv/pending_blocks.h"
 #include "engine/kv/prefix_events.h"
 #include "engine/kv/prefix_levels.h"
 #include "engine/kv/prefix_tree.h"
@@ -36,6 +37,8 @@ struct PrefixCacheStats {
 // Functions that free pages return their number for KvAccounting. Not thread-safe.
 class PrefixBlocks {
  public:
+  static constexpr size_t kBatch = 64;  // maximum blocks of one op
+
   // ladder: see PrefixLevels. scratch: memory for kv_demote, not owned; the caller may use it
   // between calls.
   // Requires: an arena with prefix blocks; arena, backend and scratch outlive this.
@@ -90,6 +93,14 @@ class PrefixBlocks {
   // Demotes and evicts until at least `pages` more pages are free or no unlocked block is left.
   // Returns: pages freed.
   int64_t make_room(int64_t pages);
+  // Demotes a block one step down the ladder, in place: alone, or in a batch with those that follow
+  // until finish_lowering().
+  // Returns: pages freed; 0 if there is no step for it.
+  // Requires: no running sequence reads the block.
+  int64_t lower(PrefixTree::Node node);
+  void finish_lowering();
+  PendingBlocks& due() { return due_; }  // blocks to be demoted later (PrefixHints)
+  const PendingBlocks& due() const { return due_; }
   // Evicts all unlocked blocks, and forgets those that are stored.
   // Returns: pages freed.
   int64_t flush();
@@ -109,8 +120,6 @@ class PrefixBlocks {
   void unlock_windows(PrefixTree::Node last, int32_t blocks);
 
  private:
-  static constexpr size_t kBatch = 64;  // maximum blocks of one op
-
   enum class Saving : bool { no, yes };
 
   bool is_replaceable(PrefixTree::Node node, const NewBlock& block, uint8_t grade) const;
@@ -125,8 +134,10 @@ class PrefixBlocks {
   PrefixTree tree_;
   StoredBlocks stored_;
   const std::span<std::byte> scratch_;
-  std::vector<PrefixBlock> batch_;  // arguments of one op, as the next one
+  std::vector<PrefixBlock> batch_;          // arguments of one op, as the next one
+  uint8_t lower_to_ = PrefixLevels::kNone;  // of the blocks in `batch_`
   std::vector<int32_t> handles_;
+  PendingBlocks due_;
   PrefixEvents* events_ = nullptr;  // null: none are reported
   PrefixTree::Node reported_root_ = PrefixTree::kNone;
   PrefixCacheStats counts_;

@@ -9,7 +9,8 @@ PrefixCache::PrefixCache(KvArena& arena, std::span<const uint8_t> ladder, const 
     : arena_(arena),
       blocks_(arena, ladder, backend, stream, scratch),
       paths_(blocks_, arena, backend, stream),
-      pins_(blocks_),
+      pins_(blocks_, arena.shape().prefix_blocks()),
+      hints_(blocks_, pins_, most_blocks_of_path(arena.shape())),
       lookup_(blocks_, arena.shape()),
       seen_(kSeenPathsPerBlock * arena.shape().prefix_blocks()),
       outliner_(blocks_.tree(), most_blocks_of_path(arena.shape())) {}
@@ -68,6 +69,7 @@ void PrefixCache::check_integrity() const {
                   "a slot holds pages of a block that it has not locked");
   }
   paths_.check_integrity();
+  pins_.check_integrity();
 }
 
 }  // namespace tessera

@@ -6,6 +6,7 @@
 
 #include "engine/kv/kv_usage.h"
 #include "engine/kv/prefix_blocks.h"
+#include "engine/kv/prefix_hints.h"
 #include "engine/kv/prefix_lookup.h"
 #include "engine/kv/prefix_outline.h"
 #include "engine/kv/prefix_pins.h"
@@ -30,6 +31,7 @@ class PrefixCache {
   SlotPaths& paths() { return paths_; }
   const SlotPaths& paths() const { return paths_; }
   PrefixPins& pins() { return pins_; }
+  PrefixHints& hints() { return hints_; }
   const PrefixLookup& lookup() const { return lookup_; }
   int32_t prefix_block_tokens() const { return blocks_.tree().prefix_block_tokens(); }
   int64_t unlocked_pages() const { return blocks_.tree().unlocked_pages(); }
@@ -63,6 +65,7 @@ class PrefixCache {
   PrefixBlocks blocks_;
   SlotPaths paths_;
   PrefixPins pins_;
+  PrefixHints hints_;
   PrefixLookup lookup_;
   SeenPaths seen_;
   PrefixOutliner outliner_;

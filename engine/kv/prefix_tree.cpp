@@ -139,6 +139,13 @@ void PrefixTree::append(List& list, Node node) {
 }
 
 template <PrefixTree::Links PrefixTree::Entry::*Field>
+void PrefixTree::prepend(List& list, Node node) {
+  at(node).*Field = {kNone, list.first};
+  (list.first == kNone ? list.last : (at(list.first).*Field).previous) = node;
+  list.first = node;
+}
+
+template <PrefixTree::Links PrefixTree::Entry::*Field>
 void PrefixTree::remove(List& list, Node node) {
   const Links links = at(node).*Field;
   (links.previous == kNone ? list.first : (at(links.previous).*Field).next) = links.next;
@@ -275,6 +282,16 @@ void PrefixTree::relabel(Node node, uint8_t level, uint8_t grade) {
   entry.level = level;
   entry.grade = grade;
   ++version_;
+}
+
+void PrefixTree::make_oldest(Node node) {
+  TESSERA_CHECK(is_unlocked(node), "a node in use becomes the least recently used one");
+  List& of_level = levels_[at(node).level].unlocked;
+  remove<&Entry::recent>(recent_, node);
+  remove<&Entry::of_level>(of_level, node);
+  prepend<&Entry::recent>(recent_, node);
+  prepend<&Entry::of_level>(of_level, node);
+  at(node).used = 0;
 }
 
 void PrefixTree::check_integrity() const {

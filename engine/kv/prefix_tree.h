@@ -113,6 +113,9 @@ class PrefixTree {
   // Requires: an unlocked leaf.
   void erase(Node leaf);
   void relabel(Node node, uint8_t level, uint8_t grade);
+  // The node becomes the least recently used one.
+  // Requires: an unlocked node; its children are made so next.
+  void make_oldest(Node node);
 
   Node parent(Node node) const { return at(node).parent; }  // negative: a root
   std::span<const int32_t> tokens(Node node) const;         // of its block
@@ -194,6 +197,8 @@ class PrefixTree {
   size_t bucket(Node parent, uint64_t hash) const;
   template <Links Entry::*Field>
   void append(List& list, Node node);
+  template <Links Entry::*Field>
+  void prepend(List& list, Node node);
   template <Links Entry::*Field>
   void remove(List& list, Node node);
   void add_to_lru(Node node);       // when its last lock is released

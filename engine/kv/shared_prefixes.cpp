@@ -136,13 +136,48 @@ void SharedPrefixes::flush() {
   }
 }
 
-bool SharedPrefixes::pin(const KvSlot& slot, const PrefixPins::Terms& terms) {
-  if (!enabled()) {
+bool SharedPrefixes::pin(const KvMatch& path, const PrefixPins::Terms& terms) {
+  return enabled() && cache_->pins().pin(path, terms, shape_.pages - context_pages(shape_));
+}
+
+void SharedPrefixes::renew(const KvMatch& path, int32_t owner, PrefixPins::Time now) {
+  if (enabled()) {
+    cache_->pins().renew(path, owner, now);
+  }
+}
+
+bool SharedPrefixes::yield_pins() {
+  const PrefixPins::Yielded yielded = enabled() ? cache_->pins().yield() : PrefixPins::Yielded{};
+  accounting_.give_back(yielded.pages_freed);
+  accounting_.count_formats();
+  return yielded.any;
+}
+
+void SharedPrefixes::demote(const KvMatch& path) {
+  if (enabled()) {
+    cache_->hints().demote(path);
+  }
+}
+
+bool SharedPrefixes::demote_some(int32_t most) {
+  if (!enabled() || !cache_->hints().demotes()) {
     return false;
   }
-  const SlotPath& path = cache_->paths().of(slot.index());
-  return cache_->pins().pin(path, cache_->paths().tokens_of(path), terms,
-                            shape_.pages - context_pages(shape_));
+  accounting_.give_back(cache_->hints().demote_some(most));
+  accounting_.count_formats();
+  return cache_->hints().demotes();
+}
+
+void SharedPrefixes::give_up(const KvMatch& path, int32_t owner) {
+  if (enabled()) {
+    cache_->hints().give_up(path, owner);
+  }
+}
+
+void SharedPrefixes::touch(const KvMatch& path) {
+  if (enabled()) {
+    cache_->hints().touch(path);
+  }
 }
 
 void SharedPrefixes::unpin(PrefixPins::Time now) {

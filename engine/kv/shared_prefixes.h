@@ -4,11 +4,14 @@
 #include <span>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "engine/kv/kv_accounting.h"
 #include "engine/kv/prefix_cache.h"
 #include "engine/kv/slot_table.h"
 
 namespace tessera {
+
+struct PrefixTransfer;
 
 // The prefix cache as sequences use it: attaches cached prefixes to slots, inserts those of slots,
 // and accounts for the pages. Without a prefix cache nothing matches and nothing is inserted.
@@ -86,8 +89,19 @@ class SharedPrefixes {
   // Returns: number of removed blocks.
   int32_t hand_over(const KvSlot& slot);
   // See PrefixPins::pin. Pins always leave room for one whole context.
-  bool pin(const KvSlot& slot, const PrefixPins::Terms& terms);
+  bool pin(const KvMatch& path, const PrefixPins::Terms& terms);
+  void renew(const KvMatch& path, int32_t owner, PrefixPins::Time now);
   void unpin(PrefixPins::Time now);
+  // Returns: false if pins keep nothing that can be given back.
+  bool yield_pins();
+
+  // ---- hints: see PrefixHints
+  void demote(const KvMatch& path);
+  // Returns: true if more blocks are left to demote.
+  bool demote_some(int32_t most);
+  void give_up(const KvMatch& path, int32_t owner);
+  void touch(const KvMatch& path);
+
   // Evicts all blocks that no running sequence uses, pinned ones included.
   void flush();
   // Demotes and evicts blocks until `pages` pages are free, or no unlocked block is left.
@@ -127,6 +141,12 @@ class SharedPrefixes {
     PrefixTree::Node node_;
   };
 
+  // ---- blocks as bytes. What happens is in `transfer`.
+  // Requires: a prefix cache; the match is up to date.
+  void write_out(const KvPrompt& prompt, const KvMatch& path, PrefixTransfer& transfer);
+  // Takes pages from unused blocks if it must.
+  void read_in(const KvPrompt& prompt, const KvMatch& path, PrefixTransfer& transfer);
+
   // ---- section step: see PrefixLookup and SlotPaths. The slot is one of KvCache::open_replay.
   KvMatch due_block() const { return enabled() ? cache_->lookup().due_block() : KvMatch{}; }
   void attach_due(const KvSlot& slot, const KvMatch& due);
@@ -136,6 +156,9 @@ class SharedPrefixes {
   bool last_is_used(const KvSlot& slot) const { return cache_->paths().last_is_used(slot.index()); }
 
  private:
+  // Errors: FailedPrecondition if the blocks of a transfer have other bits.
+  absl::Status check_origin(const KvPrompt& prompt, const PrefixTransfer& transfer) const;
+
   PrefixCache* const cache_;
   const KvArenaShape& shape_;
   SlotTable& slots_;

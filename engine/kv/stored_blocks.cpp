@@ -64,13 +64,24 @@ void StoredBlocks::save(Node node, bool wait) {
     return;
   }
   const std::span<const int32_t> tokens = tree_.tokens(node);
-  const KvPool pool = arena_.pool();
-  const PrefixBlock block = levels_.block_of(tree_, node);
   buffer->id = id;
   buffer->tokens.assign(tokens.begin(), tokens.end());
-  buffer->pages = static_cast<size_t>(prefix_block_bytes(pool, block));
-  write_prefix_block(pool, block, buffer->room.first(buffer->pages));
+  buffer->pages = bytes_of(node);
+  write(node, buffer->room.first(buffer->pages));
   tiers_->writer().put(buffer);
+}
+
+bool StoredBlocks::save_path(Node last) {
+  for (Node node = last; node >= 0; node = tree_.parent(node)) {
+    if (!keeps(node) || tiers_->has(keys_[static_cast<size_t>(node)], tree_.grade(node))) {
+      continue;
+    }
+    if (tiers_->writer().half_full()) {
+      return false;
+    }
+    save(node, false);
+  }
+  return true;
 }
 
 bool StoredBlocks::save_some(int32_t most) {
@@ -134,6 +145,21 @@ int64_t StoredBlocks::pages_of(const BlockBuffer& stored) const {
   const PrefixBlock block{.tier = levels_.tier(id.level), .section = levels_.is_section(id.level)};
   const int64_t pages = pages_in_bytes(arena_.pool(), block, stored.block().pages);
   return pages == tree_.prefix_block_pages(id.level) ? pages : -1;
+}
+
+absl::Status StoredBlocks::check_moves() const {
+  return any() ? absl::OkStatus()
+               : absl::FailedPreconditionError(
+                     "prefixes are moved between servers that have a storage tier, by which they "
+                     "know their checkpoint: set kv-host-memory or kv-disk");
+}
+
+size_t StoredBlocks::bytes_of(Node node) const {
+  return static_cast<size_t>(prefix_block_bytes(arena_.pool(), levels_.block_of(tree_, node)));
+}
+
+void StoredBlocks::write(Node node, std::span<std::byte> bytes) const {
+  write_prefix_block(arena_.pool(), levels_.block_of(tree_, node), bytes);
 }
 
 void StoredBlocks::read(const BlockBuffer& stored, const PrefixBlock& block) {

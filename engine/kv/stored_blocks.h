@@ -1,12 +1,15 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "engine/kv/kv_match.h"
+#include "engine/kv/pending_blocks.h"
 #include "engine/kv/prefix_levels.h"
 #include "engine/kv/prefix_tree.h"
-#include "engine/kv/unsaved_blocks.h"
 #include "engine/tier/block_tiers.h"
 #include "kernels/kv/kv_arena.h"
 #include "kernels/kv/kv_pool.h"
@@ -32,11 +35,15 @@ class StoredBlocks {
   void added(PrefixTree::Node node);
   void replaced(PrefixTree::Node node);  // its pages have other contents
   void erased(PrefixTree::Node node) { unsaved_.forget(node); }
+  bool any() const { return tiers_ != nullptr; }  // there are stores
   // True: blocks survive the process.
   bool durable() const { return tiers_ != nullptr && tiers_->durable(); }
   // Queues a block for the writer. With `wait`, waits for room in its queue; else a full queue
   // drops the block.
   void save(PrefixTree::Node node, bool wait);
+  // Queues the blocks of a path that no store has.
+  // Returns: false if the queue has no room for all of them.
+  bool save_path(PrefixTree::Node last);
   // Writes at most so many blocks that no store has, if the stores outlive the process. So a crash
   // loses the newest ones alone. Drops none: a queue that is half full is left alone.
   // Returns: true if more such blocks are left.
@@ -60,6 +67,15 @@ class StoredBlocks {
   // Requires: pages_of() pages are free.
   void read(const BlockBuffer& stored, const PrefixBlock& block);
 
+  // ---- blocks as bytes (engine/prefix_transfer.h)
+
+  // Errors: FailedPrecondition without stores, because their keys tell the checkpoint.
+  absl::Status check_moves() const;
+  // Requires, of the following: check_moves().
+  const BlockKey& fingerprint() const { return tiers_->keys().fingerprint(); }
+  size_t bytes_of(PrefixTree::Node node) const;
+  void write(PrefixTree::Node node, std::span<std::byte> bytes) const;
+
  private:
   bool keeps(PrefixTree::Node node) const { return tiers_ != nullptr && !tree_.is_short(node); }
   BlockKey key_before(PrefixTree::Node parent) const;
@@ -71,7 +87,7 @@ class StoredBlocks {
   const PrefixLevels& levels_;
   BlockTiers* tiers_ = nullptr;  // null: evicted blocks are lost
   std::vector<BlockKey> keys_;   // [blocks]
-  UnsavedBlocks unsaved_;
+  PendingBlocks unsaved_;
 };
 
 }  // namespace tessera

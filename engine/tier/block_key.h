@@ -52,6 +52,7 @@ class KeyChain {
   KeyChain(const KeyChain&) = delete;
   KeyChain& operator=(const KeyChain&) = delete;
 
+  const BlockKey& fingerprint() const { return fingerprint_; }  // its digest
   // Returns: the key before the first block of a path. salt: opaque bytes.
   BlockKey root(std::string_view salt, uint8_t level);
   // Returns: the key of a block with these tokens behind `before`.

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "server/anthropic/cache_control.h"
 #include "server/openai/call_arguments.h"
 #include "server/openai/messages.h"
 #include "server/openai/raw_json.h"
@@ -39,8 +40,8 @@ void add_line(std::string& text, const std::string& line) {
 class MessageBlockReader {
  public:
   MessageBlockReader(BodyFields& fields, std::string_view body, MessageTools& tools,
-                     std::vector<ChatMessage>& out)
-      : fields_(fields), body_(body), tools_(tools), out_(out) {}
+                     std::vector<ChatMessage>& out, std::vector<CacheMark>& marks)
+      : fields_(fields), body_(body), tools_(tools), out_(out), marks_(marks) {}
 
   // Appends the messages of the body's message with this index.
   void read(const json& message, std::size_t index) {
@@ -51,6 +52,7 @@ class MessageBlockReader {
     }
     index_ = index;
     raw_blocks_.clear();
+    own_marks_.clear();
     any_text_ = false;
     message_ = {.role = role.get<std::string>()};
     const json content = message.value("content", json());
@@ -61,11 +63,18 @@ class MessageBlockReader {
       return fields_.refuse(place + ".content", "must be a string or a list of blocks");
     } else {
       for (std::size_t i = 0; i < content.size(); ++i) {
-        read_block(content[i], i, fmt::format("{}.content[{}]", place, i));
+        const std::string here = fmt::format("{}.content[{}]", place, i);
+        read_block(content[i], i, here);
+        read_mark(content[i], here);
       }
     }
-    if (any_text_ || !message_.tool_calls.empty() || !message_.reasoning.empty()) {
+    const bool shown = any_text_ || !message_.tool_calls.empty() || !message_.reasoning.empty();
+    if (shown) {
       out_.push_back(std::move(message_));
+    }
+    for (const CacheMark& mark : own_marks_) {
+      add_mark(marks_, shown ? CacheMark{out_.size(), mark.bytes, mark.calls, mark.ttl}
+                             : CacheMark{.messages = out_.size(), .ttl = mark.ttl});
     }
   }
 
@@ -89,6 +98,17 @@ class MessageBlockReader {
       fields_.refuse(place, fmt::format("is a block of the type {}, which is not supported in a "
                                         "message of the role {}",
                                         excerpt(type), message_.role));
+    }
+  }
+
+  // Results of tools are messages of their own, before this one.
+  void read_mark(const json& block, const std::string& place) {
+    const auto ttl = read_block_control(fields_, block, place);
+    if (ttl.has_value() && block.value("type", json()) == "tool_result") {
+      add_mark(marks_, {.messages = out_.size(), .ttl = *ttl});
+    } else if (ttl.has_value()) {
+      own_marks_.push_back(
+          {.bytes = message_.content.size(), .calls = message_.tool_calls.size(), .ttl = *ttl});
     }
   }
 
@@ -199,6 +219,8 @@ class MessageBlockReader {
   const std::string_view body_;
   MessageTools& tools_;
   std::vector<ChatMessage>& out_;
+  std::vector<CacheMark>& marks_;
+  std::vector<CacheMark> own_marks_;  // of the message, whose place is not known yet
   ChatMessage message_;
   bool any_text_ = false;
   std::size_t index_ = 0;  // of the message
@@ -209,7 +231,8 @@ class MessageBlockReader {
 }  // namespace
 
 void read_message_blocks(BodyFields& fields, std::string_view body, MessageTools& tools,
-                         Conversation& out) {
+                         Conversation& out, std::vector<CacheMark>& marks) {
+  read_marks_before_messages(fields, marks);
   if (fields.find("system") != nullptr) {
     ChatMessage system{.role = "system"};
     read_text_parts(fields, "system", system.content);
@@ -219,7 +242,7 @@ void read_message_blocks(BodyFields& fields, std::string_view body, MessageTools
   if (messages == nullptr || !messages->is_array() || messages->empty()) {
     return fields.refuse("messages", "must be a list of at least one message");
   }
-  MessageBlockReader reader(fields, body, tools, out.messages);
+  MessageBlockReader reader(fields, body, tools, out.messages, marks);
   for (std::size_t i = 0; i < messages->size() && fields.status().ok(); ++i) {
     reader.read((*messages)[i], i);
   }

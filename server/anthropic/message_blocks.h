@@ -1,17 +1,20 @@
 #pragma once
 
 #include <string_view>
+#include <vector>
 
 #include "models/text/conversation.h"
 #include "server/anthropic/message_tools.h"
+#include "server/cache_marks.h"
 #include "server/openai/body_fields.h"
 
 namespace tessera {
 
 // Reads system and messages. Results of tools stand before the text of their message. `body`: the
-// text of the object that `fields` reads. Tools that a result refers to become loaded.
+// text of the object that `fields` reads. Tools that a result refers to become loaded. `marks`
+// receives the places that cache_control marks, those of tools too.
 // Errors are in `fields`.
 void read_message_blocks(BodyFields& fields, std::string_view body, MessageTools& tools,
-                         Conversation& out);
+                         Conversation& out, std::vector<CacheMark>& marks);
 
 }  // namespace tessera

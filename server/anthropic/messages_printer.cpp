@@ -22,11 +22,15 @@ std::string message_event(const Json& json) {
                      print_json(json));
 }
 
-// Anthropic's input tokens are those that were not cached.
+// Anthropic's input tokens are those that were neither in the cache nor are kept there from now on.
 Json message_usage(const Usage& usage) {
-  return {{"input_tokens", usage.prompt_tokens - usage.cached_tokens},
-          {"cache_creation_input_tokens", 0},
+  const auto& [shortly, long_time] = usage.newly_kept;
+  const int64_t created = shortly + long_time;
+  return {{"input_tokens", usage.prompt_tokens - usage.cached_tokens - created},
+          {"cache_creation_input_tokens", created},
           {"cache_read_input_tokens", usage.cached_tokens},
+          {"cache_creation",
+           {{"ephemeral_5m_input_tokens", shortly}, {"ephemeral_1h_input_tokens", long_time}}},
           {"output_tokens", usage.completion_tokens}};
 }
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "models/status_macros.h"
+#include "server/anthropic/cache_control.h"
 #include "server/anthropic/message_blocks.h"
 #include "server/anthropic/message_tools.h"
 #include "server/grammar/make_spec.h"
@@ -70,6 +71,15 @@ void read_output(BodyFields& fields, const Ordered& ordered, GenerateRequest* ea
   fields.adopt(inner.status());
 }
 
+// cache_control beside the messages marks the end of the last one.
+void read_whole_mark(BodyFields& fields, const Conversation& out, std::vector<CacheMark>& marks) {
+  if (const json* control = fields.find("cache_control"); control != nullptr) {
+    if (const auto ttl = read_cache_control(fields, *control, "cache_control")) {
+      add_mark(marks, {.messages = out.messages.size(), .ttl = *ttl});
+    }
+  }
+}
+
 // Reads the fields of both routes. A last message of the assistant is continued. `each`: takes the
 // grammar of the answer; may be null.
 absl::StatusOr<Conversation> read_conversation(BodyFields& fields, std::string_view body,
@@ -83,7 +93,8 @@ absl::StatusOr<Conversation> read_conversation(BodyFields& fields, std::string_v
   Conversation out;
   fields.text("model", model);
   MessageTools tools = read_message_tools(fields, ordered);
-  read_message_blocks(fields, body, tools, out);
+  read_message_blocks(fields, body, tools, out, options.marks);
+  read_whole_mark(fields, out, options.marks);
   read_message_choice(fields, tools);
   Ordered variables = Ordered::object();
   read_output(fields, ordered, each, variables);
@@ -114,7 +125,6 @@ void pass_over(BodyFields& fields) {
   }
   std::vector<std::string> betas;
   fields.texts("betas", betas);
-  fields.find("cache_control");       // prefixes are cached without asking
   fields.find("context_management");  // clears old results of tools, which may stay
   for (const char* run_there : {"mcp_servers", "container"}) {
     if (const json* given = fields.find(run_there); given != nullptr && !given->empty()) {
@@ -161,6 +171,7 @@ absl::StatusOr<TokenizeRequest> parse_count_tokens_request(std::string_view body
       request.prompt,
       read_conversation(fields, body, request.model, request.tools, request.options, &each));
   request.grammar = std::move(each.grammar);
+  request.options.marks.clear();  // nothing is kept
   fields.refuse_unknown();
   TESSERA_RETURN_IF_ERROR(fields.status());
   request.warnings = fields.warnings();

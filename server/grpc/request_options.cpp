@@ -82,17 +82,33 @@ absl::Status check_lengths(const GenerateRequest& request) {
              : absl::OkStatus();
 }
 
+// retain_seconds is `pin` and ttl_seconds in one field.
+absl::Status read_pin(const v1::CacheOptions& message, GenerateRequest& out) {
+  const bool retains = message.has_retain_seconds();
+  if (retains && (message.pin() || message.has_ttl_seconds())) {
+    return absl::InvalidArgumentError(
+        "cache.retain_seconds cannot be combined with pin and ttl_seconds, which it replaces");
+  }
+  out.cache.pin = message.pin() || retains;
+  out.ttl_field = retains ? "cache.retain_seconds" : out.ttl_field;
+  if (retains || message.has_ttl_seconds()) {
+    const int32_t seconds = retains ? message.retain_seconds() : message.ttl_seconds();
+    TESSERA_RETURN_IF_ERROR(check_option(
+        {retains ? "cache.retain_seconds" : "cache.ttl_seconds", kPinSeconds}, seconds));
+    out.cache.ttl = std::chrono::seconds(seconds);
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Status read_cache(const v1::CacheOptions& message, GenerateRequest& out) {
   out.cache_salt = message.salt();
   out.cache.use = !message.has_use() || message.use();
-  out.cache.pin = message.pin();
-  if (message.has_ttl_seconds()) {
-    TESSERA_RETURN_IF_ERROR(
-        check_option({"cache.ttl_seconds", kPinSeconds}, message.ttl_seconds()));
-    out.cache.ttl = std::chrono::seconds(message.ttl_seconds());
-  }
+  TESSERA_RETURN_IF_ERROR(read_pin(message, out));
+  out.cache.demote = message.demote();
+  out.cache.release = message.release();
+  out.cache.prefetch = message.prefetch();
   if (!message.accept().empty()) {
     const absl::StatusOr<KvPolicy> accepted = parse_policy(message.accept());
     if (!accepted.ok()) {

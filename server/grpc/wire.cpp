@@ -252,6 +252,25 @@ v1::GetServerInfoResponse server_info(const Service& service) {
   return message;
 }
 
+namespace {
+
+void add_tier(v1::GetCacheInfoResponse& message, const char* name, const BlockStoreStats& store,
+              int64_t read) {
+  if (store.limit == 0) {
+    return;
+  }
+  v1::StorageTier& tier = *message.add_tiers();
+  tier.set_tier(name);
+  tier.set_limit_bytes(store.limit);
+  tier.set_bytes(store.bytes);
+  tier.set_units(store.blocks);
+  tier.set_read_units(read);
+  tier.set_dropped_units(store.dropped_blocks);
+  tier.set_damaged_units(store.damaged_blocks);
+}
+
+}  // namespace
+
 v1::GetCacheInfoResponse cache_info(const Service& service) {
   const EngineStats stats = service.engine().stats();
   const PrefixCacheStats& cache = stats.cache;
@@ -268,6 +287,8 @@ v1::GetCacheInfoResponse cache_info(const Service& service) {
   message.set_evicted_units(cache.evicted_blocks);
   message.set_handed_over_units(cache.handed_over_blocks);
   message.set_compressed_units(cache.compressed_blocks);
+  add_tier(message, "host", stats.tiers.host, stats.tiers.host_read_blocks);
+  add_tier(message, "disk", stats.tiers.disk, stats.tiers.disk_read_blocks);
   return message;
 }
 

@@ -49,6 +49,10 @@ class Choice {
   template <typename Print>
   bool advance(Print&& print, std::size_t max_tokens = kAllTokens) {
     TokenQueue::Events events = queue_->take(finished() ? kAllTokens : max_tokens);
+    if (events.in_cache) {
+      in_cache = *events.in_cache;
+      cached_tokens = in_cache.cached_tokens;
+    }
     if (events.finish) {
       kv = events.finish->kv;
       cached_tokens = events.finish->cached_tokens;
@@ -100,6 +104,7 @@ class Choice {
   absl::Status failure;
   int64_t completion_tokens = 0;
   int64_t cached_tokens = 0;
+  PromptInCache in_cache;
   int64_t reasoning_tokens = 0;  // of the completion's
   std::optional<Finish::Kv> kv;  // set when the engine ends the sequence
 

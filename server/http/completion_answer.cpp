@@ -294,6 +294,7 @@ class CompletionAnswer final : public HttpAnswer {
     TESSERA_ASSIGN_OR_RETURN(Accepted accepted,
                              service_.generate(std::move(each), {queues.begin(), queues.end()}));
     prompt_tokens_ += static_cast<int64_t>(accepted.prompt.size());
+    kept_.push_back(std::move(accepted.kept));
     bytes_ += accepted.room.bytes();
     rooms_.push_back(std::move(accepted.room));
     if (bytes_ > service_.max_answer_bytes()) {
@@ -369,6 +370,10 @@ class CompletionAnswer final : public HttpAnswer {
       }
       if (i % static_cast<std::size_t>(best_of_) == 0) {  // a prompt counts once
         usage.cached_tokens += choices_[i].cached_tokens;
+        const NewlyKept kept =
+            newly_kept(kept_[i / static_cast<std::size_t>(best_of_)], choices_[i].in_cache);
+        usage.newly_kept.shortly += kept.shortly;
+        usage.newly_kept.long_time += kept.long_time;
       }
     }
     return usage;
@@ -383,7 +388,8 @@ class CompletionAnswer final : public HttpAnswer {
   const int32_t best_of_;                   // sequences of each prompt
   std::optional<AnswerNotation> notation_;  // of a chat
   int64_t prompt_tokens_ = 0;
-  std::size_t bytes_ = 0;  // of rooms_
+  std::vector<std::vector<KeptPrefix>> kept_;  // of each prompt
+  std::size_t bytes_ = 0;                      // of rooms_
   std::vector<ByteBudget::Share> rooms_;
   std::vector<Choice> choices_;
   std::shared_ptr<Waiting> waiting_;  // null: the request was submitted

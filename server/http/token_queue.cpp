@@ -30,6 +30,11 @@ void TokenQueue::when_cut_off(std::function<void()> cancel) {
   cancel();
 }
 
+void TokenQueue::on_prompt_in_cache(const PromptInCache& prompt) {
+  const std::lock_guard lock(mutex_);
+  in_cache_ = prompt;
+}
+
 void TokenQueue::on_prompt_logprobs(const TokenLogprobs& logprobs) {
   const TokenLogprob& token = logprobs.chosen;
   const std::lock_guard lock(mutex_);
@@ -87,6 +92,7 @@ std::size_t TokenQueue::printed_bytes() const {
 TokenQueue::Events TokenQueue::take(std::size_t max_tokens) {
   const std::lock_guard lock(mutex_);
   Events events;
+  events.in_cache = std::exchange(in_cache_, std::nullopt);
   events.prompt.swap(prompt_);
   const auto end =
       tokens_.begin() + static_cast<std::ptrdiff_t>(std::min(max_tokens, tokens_.size()));

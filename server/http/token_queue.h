@@ -33,7 +33,8 @@ class TokenQueue final : public EventSink {
     int32_t rank = 0;               // 0: not known
   };
   struct Events {
-    std::vector<Token> prompt;  // all but its first token; only with prompt_logprobs
+    std::optional<PromptInCache> in_cache;  // in the first events that have tokens or an end
+    std::vector<Token> prompt;              // all but its first token; only with prompt_logprobs
     std::vector<Token> tokens;
     std::optional<Finish> finish;  // only after the last token
     bool more = false;             // tokens are left
@@ -47,6 +48,7 @@ class TokenQueue final : public EventSink {
   // `cancel` is called once, on the engine thread or this one, if tokens are dropped.
   void when_cut_off(std::function<void()> cancel);
 
+  void on_prompt_in_cache(const PromptInCache& prompt) override;
   void on_prompt_logprobs(const TokenLogprobs& logprobs) override;
   void on_logprobs(const TokenLogprobs& logprobs) override;
   void on_token(int32_t token) override;
@@ -63,6 +65,7 @@ class TokenQueue final : public EventSink {
   const bool wake_for_tokens_;
   Token next_;                // log probabilities arrive before the id; engine thread only
   mutable std::mutex mutex_;  // guards the fields below
+  std::optional<PromptInCache> in_cache_;
   std::vector<Token> prompt_;
   std::deque<Token> tokens_;
   std::optional<Finish> finish_;

@@ -14,6 +14,7 @@
 #include "server/openai/ordered_members.h"
 #include "server/openai/prompt_fields.h"
 #include "server/openai/request_options.h"
+#include "server/openai/retention.h"
 #include "server/openai/tool_fields.h"
 #include "server/openai/unsupported.h"
 #include "server/request_limits.h"
@@ -84,6 +85,7 @@ void read_common(BodyFields& fields, CompletionRequest& out) {
   read_stream(fields, out);
   fields.integer({"n", kSampleCount}, out.n);
   read_kv_cache(fields, out.each.kv);
+  read_retention(fields, out.each);
   fields.boolean("return_tokens_as_token_ids", out.token_ids_as_text);
   fields.boolean("return_token_ids", out.token_ids);
   out.each.prompt_ids = out.token_ids;
@@ -308,6 +310,8 @@ absl::StatusOr<TokenizeRequest> parse_tokenize(const json& object, std::string_v
   } else if (fields.find(name) == nullptr) {
     fields.refuse(name, "is missing (or messages, for a chat)");
   }
+  GenerateRequest none;  // nothing is generated
+  read_retention(fields, none);
   refuse_unsupported(fields, chat);
   fields.refuse_unknown();
   TESSERA_RETURN_IF_ERROR(fields.status());

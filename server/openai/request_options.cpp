@@ -109,6 +109,22 @@ void read_seed(BodyFields& fields, GenerateRequest& out) {
   }
 }
 
+// `retain` is `pin` and `ttl` in one field.
+void read_pin(BodyFields& fields, GenerateRequest& out) {
+  int64_t seconds = out.cache.ttl.count();
+  fields.boolean("pin", out.cache.pin);
+  fields.integer({"ttl", kPinSeconds}, seconds);
+  if (fields.find("retain") != nullptr) {
+    if (fields.find("pin") != nullptr || fields.find("ttl") != nullptr) {
+      fields.refuse("retain", "cannot be combined with pin and ttl, which it replaces");
+    }
+    fields.integer({"retain", kPinSeconds}, seconds);
+    out.cache.pin = true;
+    out.ttl_field = "cache.retain";
+  }
+  out.cache.ttl = std::chrono::seconds(seconds);
+}
+
 void refuse_long(BodyFields& fields, const GenerateRequest& request) {
   if (const std::optional<LongField> field = long_field(request)) {
     fields.refuse(field->name, field->error);
@@ -138,10 +154,10 @@ void read_cache(BodyFields& fields, GenerateRequest& out) {
     return;
   }
   BodyFields inner(*cache, "cache.");
-  int64_t seconds = out.cache.ttl.count();
-  inner.boolean("pin", out.cache.pin);
-  inner.integer({"ttl", kPinSeconds}, seconds);
-  out.cache.ttl = std::chrono::seconds(seconds);
+  read_pin(inner, out);
+  inner.boolean("demote", out.cache.demote);
+  inner.boolean("release", out.cache.release);
+  inner.boolean("prefetch", out.cache.prefetch);
   std::string accept;
   inner.text("accept", accept);
   if (!accept.empty()) {

@@ -69,6 +69,7 @@ struct Usage {
   int64_t prompt_tokens = 0;
   int64_t completion_tokens = 0;
   int64_t cached_tokens = 0;
+  NewlyKept newly_kept = {};     // of the prompts, before marks of the client
   int64_t reasoning_tokens = 0;  // of the completions: in thoughts
   KvReport kv = {};              // of the finished sequences
 };

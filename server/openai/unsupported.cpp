@@ -67,8 +67,6 @@ constexpr Field kFields[] = {
     {"modalities", is_text_only},
     {"moderation", never},
     {"prediction", is_record},
-    {"prompt_cache_key", is_name},
-    {"prompt_cache_retention", is_name},
     {"prompt_embeds", is_empty},
     {"safety_identifier", is_name},
     {"service_tier", is_name},

@@ -12,6 +12,7 @@
 #include "server/openai/kv_cache.h"
 #include "server/openai/ordered_members.h"
 #include "server/openai/request_options.h"
+#include "server/openai/retention.h"
 #include "server/request_limits.h"
 #include "server/responses/input_items.h"
 #include "server/responses/response_tools.h"
@@ -150,8 +151,7 @@ void read_stream(BodyFields& fields, CompletionRequest& out) {
 // Reads hints, and fields whose features are missing here, except for values that ask for nothing.
 void refuse_missing(BodyFields& fields) {
   std::string hint;
-  for (const char* harmless : {"user", "safety_identifier", "prompt_cache_key",
-                               "prompt_cache_retention", "service_tier"}) {
+  for (const char* harmless : {"user", "safety_identifier", "service_tier"}) {
     fields.text(harmless, hint);
   }
   object_field(fields, "client_metadata");
@@ -236,6 +236,7 @@ absl::StatusOr<ResponsesRequest> parse_responses_request(std::string_view body) 
   fields.text("model", out.model);
   read_options(fields, out.each);
   read_kv_cache(fields, out.each.kv);
+  read_retention(fields, out.each);
   read_limits(fields, out.each);
   read_stream(fields, out);
   read_state(fields, request);

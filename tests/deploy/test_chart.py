@@ -39,6 +39,9 @@ SCENARIOS = {
     "volumes of the pods": {"workload": "StatefulSet", "storage": {"storageClass": "fast"},
                             "download": DOWNLOAD, "tls": {"secret": "certificate"},
                             "monitoring": {"serviceMonitor": True}, "router": {"enabled": True}},
+    "prefixes on the pods' volumes": {
+        "workload": "StatefulSet", "storage": {"size": "20Gi"},
+        "settings": {"kv-disk": "/storage/kv", "kv-disk-size": "10GiB"}},
     "several nodes": {"workload": "LeaderWorkerSet", "ranks": {"pods": 2, "perPod": 2},
                       "checkpoints": {"claim": "shared"}, "networkPolicy": {"enabled": True},
                       "router": {"enabled": True}},
@@ -167,14 +170,14 @@ def test_no_value_is_unused():
     assert unused == []
 
 
-# Values of settings whose text has a form that only the server knows.
-PRESETS = {"kv": "k8v8", "kv-also": "k4v2", "kv-ladder": "none"}
+# Values of settings whose text has a form that only the server or the chart knows.
+KNOWN = {"kv": "k8v8", "kv-also": "k4v2", "kv-ladder": "none", "kv-disk": "/storage/kv"}
 
 
 def example(name, schema, default):
     """Returns a value of a setting that is not its default."""
-    if name in PRESETS:
-        return PRESETS[name]
+    if name in KNOWN:
+        return KNOWN[name]
     if "enum" in schema:
         return next(value for value in schema["enum"] if value != default)
     if schema["type"] == "integer":
@@ -208,7 +211,7 @@ def test_every_setting_can_be_set(tmp_path):
     properties = SCHEMA.settings()["properties"]
     defaults = plain(yaml.safe_load((ROOT / "configs/default.yaml").read_text()))
     chosen = {name: example(name, schema, defaults.get(name)) for name, schema in properties.items()}
-    written, text = server_settings(render({"settings": chosen}))
+    written, text = server_settings(render({"settings": chosen, "workload": "StatefulSet"}))
     assert written == chosen
     read = plain(server_reads(text, tmp_path))
     assert [name for name in chosen if read.get(name) == defaults.get(name)] == []
@@ -261,9 +264,25 @@ def test_the_server_reads_the_file_of_settings(name, tmp_path):
     ({"resources": {"limits": {"memory": "1Gi"}}}, "resources.limits.memory: 1Gi is less than"),
     ({"resources": {"requests": {"memory": "999M"}}}, "resources.requests.memory: 999M is less than"),
     ({"settings": {"kv-memory": 0}}, "settings.kv-memory"),
+    ({"settings": {"kv-disk": "/storage/kv"}}, "settings.kv-disk: /storage/kv is on no volume"),
+    ({"settings": {"kv-disk": "/kv"}, "workload": "StatefulSet"}, "settings.kv-disk: /kv is on no volume"),
+    ({"settings": {"kv-disk": "/storage2/kv"}, "workload": "StatefulSet"}, "is on no volume"),
+    ({"settings": {"kv-disk": "/storage/kv", "kv-disk-size": "60GiB"}, "workload": "StatefulSet"},
+     "settings.kv-disk-size: 64424509440 bytes do not fit into storage.size, 50Gi"),
 ])
 def test_values_that_cannot_be_are_refused_by_name(values, named):
     assert named in refusal(values)
+
+
+def test_prefixes_on_disk_stay_with_their_pod():
+    values = SCENARIOS["prefixes on the pods' volumes"]
+    stateful = only(render(values), "StatefulSet")["spec"]
+    assert stateful["persistentVolumeClaimRetentionPolicy"] == {"whenDeleted": "Retain", "whenScaled": "Retain"}
+    container = stateful["template"]["spec"]["containers"][0]
+    assert {"name": "storage", "mountPath": "/storage"} in container["volumeMounts"]
+    elsewhere = {"settings": {"kv-disk": "/more/kv"}, "extraVolumes": [{"name": "more", "emptyDir": {}}],
+                 "extraVolumeMounts": [{"name": "more", "mountPath": "/more"}]}
+    assert server_settings(render(elsewhere))[0]["kv-disk"] == "/more/kv"
 
 
 def memory_of(values):

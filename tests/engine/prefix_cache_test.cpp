@@ -323,7 +323,7 @@ class World {
     verify(sequences_[place]);
     KvSlot& slot = sequences_[place].slot;
     if (pick(20) == 0) {
-      kv_->prefixes().pin(slot, {now_ + std::chrono::seconds(pick(100)), pick(3), pick(2000)});
+      pin(sequences_[place]);
     }
     // Release must return as many pages as announced.
     const int64_t before = kv_->accounting().available_pages();
@@ -342,7 +342,39 @@ class World {
     } else if (!forked) {
       EXPECT_EQ(kv_->accounting().available_pages(), before + own + returned[0]);
     }
+    wish(sequences_[place]);
     sequences_.erase(sequences_.begin() + static_cast<std::ptrdiff_t>(place));
+  }
+
+  void pin(Text& text) {
+    SharedPrefixes& prefixes = kv_->prefixes();
+    prefixes.pin(prefixes.match(prompt(text), pick(2 * kContext), {}),
+                 {now_, std::chrono::seconds(pick(100)), pick(3), pick(2000)});
+  }
+
+  // A hint of a client, with or without a pin.
+  void wish(Text& text) {
+    SharedPrefixes& prefixes = kv_->prefixes();
+    const KvMatch path = prefixes.match(prompt(text), INT32_MAX, {});
+    switch (pick(12)) {
+      case 0:
+        prefixes.demote(path);
+        break;
+      case 1:
+        prefixes.give_up(path, pick(3));
+        break;
+      case 2:
+        prefixes.renew(path, pick(3), now_);
+        break;
+      case 3:
+        prefixes.touch(path);
+        break;
+      case 4:
+        prefixes.yield_pins();
+        break;
+      default:
+        prefixes.demote_some(pick(3));
+    }
   }
 
   Sequence& any() {

@@ -88,6 +88,10 @@ class RandomTraffic {
     request.cache.use = chance(0.9);
     request.cache.pin = chance(0.05);
     request.cache.ttl = std::chrono::seconds(pick(0, 1));
+    request.cache.release = chance(0.05);
+    if (chance(0.1)) {
+      request.kept = {{pick(1, length), std::chrono::seconds(pick(0, 2))}};
+    }
     if (chance(0.02)) {
       request.prompt.back() = FakeModel::kPoison;
     }

@@ -45,12 +45,13 @@ EngineRequest full_request() {
   request.pooling = Pooling::cls;
   request.kv = *find_kv_preset("leankv");
   request.cache_salt = std::string("a\0b", 3);
-  request.cache = {.use = false, .pin = true, .ttl = std::chrono::seconds(7)};
+  request.cache = {.use = false, .pin = true, .ttl = std::chrono::seconds(7), .demote = true};
   request.cache_accept = kKvK4V2;
   request.kv_floor = 0.5f;
   request.deadline = std::chrono::steady_clock::time_point(std::chrono::seconds(12));
   request.start_by = std::chrono::steady_clock::time_point(std::chrono::seconds(11));
   request.tenant = {.id = 7, .share = 3, .pin_tokens = 640};
+  request.kept = {{640, std::chrono::seconds(9)}};
   request.deterministic = true;
   request.sinks.assign(3, std::make_shared<RecordingSink>());
   return request;
@@ -87,6 +88,10 @@ TEST(RequestBytes, BringEveryField) {
   EXPECT_EQ(read.tenant.id, 7);
   EXPECT_EQ(read.tenant.share, 3);
   EXPECT_EQ(read.tenant.pin_tokens, 640);
+  EXPECT_TRUE(read.cache.demote);
+  ASSERT_EQ(read.kept.size(), 1u);
+  EXPECT_EQ(read.kept[0].tokens, 640);
+  EXPECT_EQ(read.kept[0].ttl, std::chrono::seconds(9));
   EXPECT_EQ(read.sinks, (std::vector<std::shared_ptr<EventSink>>(3, sink)));
   // Serialising it again gives the same bytes, field by field.
   std::vector<std::byte> again;

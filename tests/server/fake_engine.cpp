@@ -85,6 +85,16 @@ void FakeEngine::emit_prompt(RequestId id, const TokenLogprobs& logprobs) {
   }
 }
 
+void FakeEngine::tell(RequestId id, const PromptInCache& prompt) {
+  if (const auto sink = sink_of(id, false)) {
+    {
+      const std::lock_guard lock(mutex_);
+      cached_[id] = prompt.cached_tokens;
+    }
+    sink->on_prompt_in_cache(prompt);
+  }
+}
+
 std::vector<float> FakeEngine::embedding_of(const EngineRequest& request) {
   const auto sum = std::accumulate(request.prompt.begin(), request.prompt.end(), 0);
   return {static_cast<float>(sum), static_cast<float>(request.prompt.size()),
@@ -102,14 +112,17 @@ void FakeEngine::finish(RequestId id, FinishReason reason, absl::Status status,
                         std::optional<int32_t> stop_token) {
   const auto prompt_tokens = static_cast<int32_t>(request(id).prompt.size());
   int32_t completion_tokens = 0;
+  int32_t cached_tokens = 0;
   {
     const std::lock_guard lock(mutex_);
     completion_tokens = emitted_[id];
+    cached_tokens = cached_[id];
   }
   if (const auto sink = sink_of(id, true)) {
     sink->on_finish({.reason = reason,
                      .status = std::move(status),
                      .prompt_tokens = prompt_tokens,
+                     .cached_tokens = cached_tokens,
                      .completion_tokens = completion_tokens,
                      .stop_token = stop_token,
                      .queue_time = std::chrono::duration<double>(0.25),

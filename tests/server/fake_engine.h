@@ -37,6 +37,7 @@ class FakeEngine final : public Engine {
 
   void emit(RequestId id, std::string_view text);
   void emit(RequestId id, const TokenLogprobs& logprobs);
+  void tell(RequestId id, const PromptInCache& prompt);
   void emit_prompt(RequestId id, const TokenLogprobs& logprobs);
   // Reports the embedding of a request with a pooling: of four values, which depend on its prompt
   // and its pooling. Each request that answer_with() answers gets it too.
@@ -106,6 +107,7 @@ class FakeEngine final : public Engine {
   std::vector<std::string> fingerprints_;
   std::set<RequestId> cancelled_;
   std::map<RequestId, int32_t> emitted_;  // numbers of tokens
+  std::map<RequestId, int32_t> cached_;   // tokens, as told
   absl::Status refusal_;
   std::size_t accepted_ = 0;  // requests before refusal_ applies, if it is an error
   Answer answer_;

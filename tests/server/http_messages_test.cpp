@@ -114,6 +114,97 @@ TEST_F(HttpMessages, BecomeTheSameConversationAsOtherDialects) {
   EXPECT_EQ(prompt(0), "<s>[system]S[user]q[assistant]a[tool]r[user]u[assistant]");
 }
 
+// The tokens of the fake are bytes, and "<s>" is one.
+TEST_F(HttpMessages, KeepThePromptUpToTheirMarks) {
+  answer("x");
+  const std::string hour = R"(,"cache_control":{"type":"ephemeral","ttl":"1h"})";
+  const std::string minutes = R"(,"cache_control":{"type":"ephemeral"})";
+  post(R"("max_tokens":9,"system":[{"type":"text","text":"S1")" + hour +
+       R"(},{"type":"text","text":"S2"}],"messages":[
+       {"role":"user","content":[{"type":"text","text":"q1")" +
+       minutes + R"(},{"type":"text","text":"q2"}]}])");
+  ASSERT_EQ(last.status, 200) << last.body;
+  EXPECT_EQ(prompt(0), "<s>[system]S1\nS2[user]q1\nq2[assistant]");
+  const auto kept = fake.engine->request(0).kept;
+  ASSERT_EQ(kept.size(), 2u);
+  EXPECT_EQ(kept[0].ttl, std::chrono::hours(1));
+  EXPECT_EQ(kept[0].tokens, 1 + std::ssize(std::string("[system]S1")));
+  EXPECT_EQ(kept[1].ttl, std::chrono::minutes(5));
+  EXPECT_EQ(kept[1].tokens, 1 + std::ssize(std::string("[system]S1\nS2[user]q1")));
+}
+
+TEST_F(HttpMessages, KeepToolsCallsResultsAndWholePrompts) {
+  answer("x");
+  const std::string mark = R"("cache_control":{"type":"ephemeral"})";
+  const std::string tools =
+      R"("max_tokens":9,"tools":[{"name":"f","input_schema":{"type":"object"},)" + mark + "}],";
+  const std::string call = R"({"type":"tool_use","id":"t","name":"f","input":{})";
+  const std::string result = R"({"type":"tool_result","tool_use_id":"t","content":[
+      {"type":"text","text":"r")";
+  const auto talk = [&](const std::string& of_call, const std::string& of_result) {
+    return R"("messages":[{"role":"user","content":"q"},{"role":"assistant","content":[)" + call +
+           of_call + R"(}]},{"role":"user","content":[)" + result + of_result +
+           R"(}]},{"type":"text","text":"u"}]}])";
+  };
+  RequestId id = 0;
+  const auto kept_text = [&](const std::string& fields) {
+    post(fields);
+    EXPECT_EQ(last.status, 200) << last.body;
+    const EngineRequest request = fake.engine->request(id++);
+    EXPECT_EQ(request.kept.size(), 1u);
+    const int32_t tokens = request.kept.empty() ? 0 : request.kept[0].tokens;
+    return *fake.service->detokenize(std::span(request.prompt).first(static_cast<size_t>(tokens)));
+  };
+  EXPECT_THAT(kept_text(tools + talk("", "")), testing::EndsWith("[user]"));
+  EXPECT_THAT(kept_text(tools + talk("," + mark, "")),
+              testing::EndsWith("[user]q[assistant][call]f{}"));
+  EXPECT_THAT(kept_text(tools + talk("," + mark, "," + mark)), testing::EndsWith("[tool]r"));
+  EXPECT_THAT(kept_text(mark + "," + tools + talk("", "")), testing::EndsWith("[tool]r[user]u"));
+}
+
+TEST_F(HttpMessages, RefuseMarksOfOtherKinds) {
+  answer("x");
+  for (const char* const control :
+       {R"({"type":"forever"})", R"("ephemeral")", R"({"ttl":"5m"})",
+        R"({"type":"ephemeral","ttl":"2h"})", R"({"type":"ephemeral","ttl":300})"}) {
+    post(R"("max_tokens":9,"messages":[{"role":"user","content":[{"type":"text","text":"q",
+        "cache_control":)" +
+         std::string(control) + "}]}]");
+    EXPECT_EQ(last.status, 400) << control;
+    EXPECT_THAT(last.body, HasSubstr("messages[0].content[0].cache_control")) << control;
+  }
+  post(R"("max_tokens":9,"cache_control":null,"messages":[{"role":"user","content":"q"}])");
+  EXPECT_EQ(last.status, 200) << last.body;
+}
+
+// A tenth of a prompt was cached, more is kept for an hour, and still more for minutes.
+TEST_F(HttpMessages, ShowWhatTheCacheHadAndWhatItKeepsAlsoInStreams) {
+  start();
+  const std::string marked = R"("max_tokens":99,"system":[{"type":"text","text":"Speak.",
+      "cache_control":{"type":"ephemeral","ttl":"1h"}}],"messages":[{"role":"user","content":[
+      {"type":"text","text":"A question.","cache_control":{"type":"ephemeral"}}]}])";
+  for (const char* const stream : {"", R"(,"stream":true)"}) {
+    const RequestId id = fake.engine->requests();
+    HttpClient client(port());
+    client.send(print_post("/v1/messages", "{" + marked + stream + "}"));
+    ASSERT_TRUE(fake.engine->wait_for_requests(id + 1));
+    fake.engine->tell(id, {.cached_tokens = 4, .kept = {14, 32}});
+    fake.engine->emit(id, "x");
+    fake.engine->finish(id, FinishReason::stop);
+    last = client.read_response();
+    const auto tokens = static_cast<int64_t>(fake.engine->request(id).prompt.size());
+    const std::string usage =
+        R"("usage":{"input_tokens":)" + std::to_string(tokens - 32) +
+        R"(,"cache_creation_input_tokens":28,"cache_read_input_tokens":4,"cache_creation":)"
+        R"({"ephemeral_5m_input_tokens":18,"ephemeral_1h_input_tokens":10},"output_tokens":)";
+    EXPECT_THAT(last.body, HasSubstr(usage));
+    if (*stream != '\0') {
+      EXPECT_THAT(last.body.substr(0, last.body.find("content_block_start")), HasSubstr(usage))
+          << "message_start knows it too";
+    }
+  }
+}
+
 // Anthropic's reference allows it in each of these places.
 TEST_F(HttpMessages, MayMarkAnyBlockForTheCache) {
   answer("x");
@@ -180,7 +271,8 @@ TEST_F(HttpMessages, LoadDeferredToolsWhereAResultRefersToThem) {
 // Anthropic's models know these tools, so requests have only their types and names.
 TEST_F(HttpMessages, DescribeTheToolsThatAnthropicPublishesAndTheClientRuns) {
   answer("<tool_call>{\"name\":\"bash\",\"arguments\":{\"command\":\"ls\"}}</tool_call>");
-  const std::string tools = R"("tools":[{"type":"bash_20250124","name":"bash","cache_control":{}},
+  const std::string tools =
+      R"("tools":[{"type":"bash_20250124","name":"bash","cache_control":{"type":"ephemeral"}},
       {"type":"text_editor_20250124","name":"str_replace_editor"},
       {"type":"text_editor_20250728","name":"str_replace_based_edit_tool","max_characters":9},
       {"type":"memory_20250818","name":"memory"},{"type":"computer_20250124","name":"computer"}])";

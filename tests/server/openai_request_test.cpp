@@ -126,6 +126,29 @@ TEST(CompletionRequest, ReadsWhatIsAskedOfThePrefixCache) {
   EXPECT_EQ(r.each.cache_accept, kKvS50K4V4);
 }
 
+TEST(CompletionRequest, ReadsHintsForThePrefixCache) {
+  const CompletionRequest r =
+      completion(R"("cache":{"retain":60,"demote":true,"release":true,"prefetch":true})");
+  EXPECT_TRUE(r.each.cache.pin);
+  EXPECT_EQ(r.each.cache.ttl, std::chrono::seconds(60));
+  EXPECT_TRUE(r.each.cache.demote);
+  EXPECT_TRUE(r.each.cache.release);
+  EXPECT_TRUE(r.each.cache.prefetch);
+  const CompletionRequest plain = completion(R"("cache":{})");
+  EXPECT_FALSE(plain.each.cache.demote || plain.each.cache.release || plain.each.cache.prefetch);
+}
+
+TEST(CompletionRequest, ReadsHowLongItsPromptStays) {
+  using std::chrono::hours;
+  using std::chrono::minutes;
+  EXPECT_EQ(completion(R"("top_k":-1)").each.retention, std::nullopt);
+  EXPECT_EQ(completion(R"("prompt_cache_key":"k")").each.retention, minutes(5));
+  EXPECT_EQ(completion(R"("prompt_cache_retention":"in_memory")").each.retention, minutes(5));
+  EXPECT_EQ(completion(R"("prompt_cache_retention":"in-memory")").each.retention, minutes(5));
+  EXPECT_EQ(completion(R"("prompt_cache_key":"k","prompt_cache_retention":"24h")").each.retention,
+            hours(24));
+}
+
 TEST(CompletionRequest, ReadsEchoAndWhatIsAskedOfTheEngineForIt) {
   const CompletionRequest scored = completion(R"("echo":true,"logprobs":3,"max_tokens":1)");
   EXPECT_TRUE(scored.echo);
@@ -288,6 +311,8 @@ INSTANTIATE_TEST_SUITE_P(
         BadField{R"("service_tier":1)", "service_tier"},
         BadField{R"("verbosity":"loud")", "verbosity"},
         BadField{R"("prompt_cache_retention":24)", "prompt_cache_retention"},
+        BadField{R"("prompt_cache_retention":"48h")", "prompt_cache_retention"},
+        BadField{R"("prompt_cache_key":5)", "prompt_cache_key"},
         BadField{R"("vllm_xargs":{"a":1})", "vllm_xargs"},
         BadField{R"("kv_transfer_params":{"a":1})", "kv_transfer_params"},
         BadField{R"("n_predict":5)", "n_predict"},
@@ -305,6 +330,12 @@ INSTANTIATE_TEST_SUITE_P(
         BadField{R"("cache":{"pin":"yes"})", "cache.pin"},
         BadField{R"("cache":{"accept":"k3v3"})", "cache.accept"},
         BadField{R"("cache":{"key":"x"})", "cache.key"},
+        BadField{R"("cache":{"retain":0})", "cache.retain"},
+        BadField{R"("cache":{"retain":5,"pin":true})", "cache.retain"},
+        BadField{R"("cache":{"retain":5,"ttl":9})", "cache.retain"},
+        BadField{R"("cache":{"demote":1})", "cache.demote"},
+        BadField{R"("cache":{"release":"yes"})", "cache.release"},
+        BadField{R"("cache":{"prefetch":1})", "cache.prefetch"},
         BadField{R"("cache_salt":5)", "cache_salt"},
         BadField{R"("thinking_token_budget":5)", "thinking_token_budget"}));
 

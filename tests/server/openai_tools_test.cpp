@@ -150,8 +150,7 @@ TEST(ChatTools, ThatTheServerWouldRunAreLeftOutWithAWarning) {
 TEST(ChatFields, ThatChangeNoAnswerAreAccepted) {
   for (const char* const fields :
        {R"("store":true)", R"("metadata":{"a":"b"})", R"("service_tier":"priority")",
-        R"("verbosity":"low")", R"("prediction":{"type":"content","content":"x"})",
-        R"("prompt_cache_retention":"24h")", R"("prompt_cache_key":"k")", R"("user":"u")",
+        R"("verbosity":"low")", R"("prediction":{"type":"content","content":"x"})", R"("user":"u")",
         R"("safety_identifier":"s")"}) {
     EXPECT_TRUE(parse(fields).ok()) << fields << parse(fields).status();
   }

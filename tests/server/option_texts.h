@@ -22,7 +22,8 @@ inline std::string text(const std::string& value) {
   return value;
 }
 inline std::string text(const RequestOptions::Cache& cache) {
-  return fmt::format("{} {} {}", cache.use, cache.pin, cache.ttl.count());
+  return fmt::format("{} {} {} {} {} {}", cache.use, cache.pin, cache.ttl.count(), cache.demote,
+                     cache.release, cache.prefetch);
 }
 inline std::string text(KvFormat format) {
   return std::string(name_of(format));

@@ -270,6 +270,46 @@ TEST(Service, RefusesPrioritiesAndPinsBeyondTheCallersLimits) {
       << "priorities are bounded without a tenant file, too";
 }
 
+// A client of OpenAI's dialect does not know the server's limit.
+TEST(Service, KeepsAPromptNoLongerThanTheCallersPins) {
+  FakeService fake;
+  const auto caller = caller_of("a", 1);
+  caller->tenant.pin_ttl = seconds(60);
+  const auto a_day = [](GenerateRequest& request) { request.retention = seconds(86'400); };
+  const EngineRequest capped = submitted(fake, caller, a_day).value();
+  ASSERT_EQ(capped.kept.size(), 1u);
+  EXPECT_EQ(capped.kept[0].tokens, KeptPrefix::kAll);
+  EXPECT_EQ(capped.kept[0].ttl, seconds(60));
+  EXPECT_FALSE(capped.cache.pin) << "it changes nothing of what enters the cache";
+  EXPECT_TRUE(submitted(fake, caller, [](GenerateRequest&) {})->kept.empty());
+}
+
+TEST(Service, NamesTheFieldOfATimeThatIsTooLong) {
+  FakeService fake;
+  const auto retained = [](GenerateRequest& request) {
+    request.cache.pin = true;
+    request.cache.ttl = seconds(3601);
+    request.ttl_field = "cache.retain";
+  };
+  EXPECT_THAT(std::string(submitted(fake, nullptr, retained).status().message()),
+              HasSubstr("cache.retain is 3601 s, this server keeps pins for at most 3600 s"));
+}
+
+TEST(Service, RefusesAPrefetchThatNeedsItsPromptComputed) {
+  FakeService fake;
+  const auto scored = [](GenerateRequest& request) {
+    request.cache.prefetch = true;
+    request.sampling.prompt_logprobs = 0;
+  };
+  EXPECT_THAT(std::string(submitted(fake, nullptr, scored).status().message()),
+              HasSubstr("cache.prefetch computes nothing"));
+  const auto plain = [](GenerateRequest& request) {
+    request.cache.prefetch = true;
+    request.max_tokens = 9;
+  };
+  EXPECT_EQ(submitted(fake, nullptr, plain)->max_tokens, 0);
+}
+
 std::shared_ptr<Caller> limited(int64_t requests, int64_t tokens) {
   auto caller = caller_of("a", 1);
   caller->tenant.requests_per_minute = requests;

@@ -32,6 +32,7 @@ export class Panel {
     this.gap = new Sparkline("Between tokens", secondsText);
     this.chat = el("div", { class: "turns" });
     this.formats = el("div", {});
+    this.tiers = el("div", {});
     this.tree = new PrefixTreeView();
     this.legend = el("ul", { class: "legend keys" });
     this.ladder = el("p", { class: "events", "aria-live": "off" });
@@ -39,7 +40,7 @@ export class Panel {
       el("div", { class: "stats" }, ...[this.running, this.waiting, this.usage, this.hits].map((t) => t.element)),
       section("This chat", this.chat),
       section("Prefix tree", this.tree.element, this.legend, this.ladder),
-      section("Memory", this.formats),
+      section("Memory", this.formats, this.tiers),
       section("The last minute, of all requests", el("div", { class: "sparks" },
         this.rate.element, this.first.element, this.gap.element)));
     document.addEventListener("visibilitychange", () => this.#schedule());
@@ -91,6 +92,7 @@ export class Panel {
     const colourOf = (index) => `format-${index % 8}`;
     this.tree.show(cache, colourOf);
     this.#showFormats(cache, colours);
+    this.#showTiers(cache);
     this.#showLegend(cache, colours);
     this.#showEvents(cache);
   }
@@ -107,6 +109,21 @@ export class Panel {
       el("p", { class: "lead" }, el("b", {}, bytesText(used)), ` of ${bytesText(used + Math.max(0, cache.free_bytes - cached))} of pages`),
       ...stackedBar(parts, bytesText, "Pages"),
       el("p", { class: "help" }, `Besides: ${bytesText(cache.window_bytes)} for the newest tokens, ${bytesText(cache.table_bytes)} for tables.`));
+  }
+
+  // Where evicted blocks are kept, one bar for each tier.
+  #showTiers(cache) {
+    const names = { host: "Host memory", disk: "Disk" };
+    this.tiers.replaceChildren(...cache.tiers.flatMap((one) => {
+      const name = names[one.tier] ?? one.tier;
+      const parts = [
+        { label: `${countText(one.units)} evicted blocks`, value: one.bytes, colour: "format-7" },
+        { label: "free", value: Math.max(0, one.limit_bytes - one.bytes), colour: "free" }];
+      return [
+        el("p", { class: "lead" }, el("b", {}, bytesText(one.bytes)), ` of ${bytesText(one.limit_bytes)}: ${name}`),
+        ...stackedBar(parts, bytesText, name),
+        el("p", { class: "help" }, `${countText(one.read_units)} blocks came back from it.`)];
+    }));
   }
 
   #showLegend(cache, colours) {

@@ -192,6 +192,20 @@ kv-events: tcp://*:{{ .Values.kvEvents.port }}
 {{- if and .Values.download.enabled (ne .Values.workload "StatefulSet") (not (include "tessera.claim" .)) }}
 {{- fail "download: into which claim? Set checkpoints.claim or checkpoints.create, or workload: StatefulSet" }}
 {{- end }}
+{{- with index .Values.settings "kv-disk" }}
+{{- $size := include "tessera.bytes" (index $.Values.settings "kv-disk-size" | default "10GiB") | int64 }}
+{{- $own := and (eq $.Values.workload "StatefulSet") (hasPrefix (printf "%s/" $.Values.storage.path) .) }}
+{{- $other := false }}
+{{- range $mount := $.Values.extraVolumeMounts }}
+{{- $other = or $other (eq (trimSuffix "/" $mount.mountPath) (index $.Values.settings "kv-disk")) (hasPrefix (printf "%s/" (trimSuffix "/" $mount.mountPath)) (index $.Values.settings "kv-disk")) }}
+{{- end }}
+{{- if not (or $own $other) }}
+{{- fail (printf "settings.kv-disk: %s is on no volume; set workload: StatefulSet and a folder below storage.path, or extraVolumeMounts" .) }}
+{{- end }}
+{{- if and $own (ge $size (include "tessera.bytes" $.Values.storage.size | int64)) }}
+{{- fail (printf "settings.kv-disk-size: %d bytes do not fit into storage.size, %s" $size $.Values.storage.size) }}
+{{- end }}
+{{- end }}
 {{- if and .Values.autoscaling.enabled .Values.keda.enabled }}
 {{- fail "autoscaling and keda: either of them" }}
 {{- end }}

@@ -8,9 +8,9 @@
 
 namespace tessera {
 
-// The nodes of a prefix tree that are to be written to a store, the oldest first. All calls take
-// constant time; memory is allocated by begin().
-class UnsavedBlocks {
+// Nodes of a prefix tree that wait for something, for example for being written to a store; the
+// oldest first. All calls take constant time; memory is allocated by begin().
+class PendingBlocks {
  public:
   void begin(size_t blocks) {
     ring_.resize(blocks);
