@@ -28,7 +28,8 @@ struct OpCost {
 OpCost op_cost(const EmbedArgs& args);  // repeated tokens are counted each time
 OpCost op_cost(const RmsNormArgs& args);
 OpCost op_cost(const LinearArgs& args);
-OpCost op_cost(const RopeArgs& args);  // includes the angles of each row
+OpCost op_cost(const LowRankArgs& args);  // matrices of each adapter that has rows
+OpCost op_cost(const RopeArgs& args);     // includes the angles of each row
 OpCost op_cost(const SiluMulArgs& args);
 OpCost op_cost(const RouteArgs& args);
 OpCost op_cost(const ExpertLinearArgs& args);  // weights of the experts that have rows

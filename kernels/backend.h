@@ -9,6 +9,7 @@
 #include "kernels/ops/delta_rule.h"
 #include "kernels/ops/experts.h"
 #include "kernels/ops/layers.h"
+#include "kernels/ops/low_rank.h"
 #include "kernels/ops/pages.h"
 #include "kernels/ops/stream.h"
 
@@ -42,6 +43,11 @@ struct Backend {
   // Returns: true if rms_norm and silu_mul write rows for products with weights of that format
   // (RoundedRows), and `linear` reads them. Null: none.
   bool (*rounds_ahead)(WeightFormat format) = nullptr;
+  // Returns: bytes of an adapter's matrix, whose data is not read. Null, like the next one and
+  // low_rank: there are no kernels for adapters.
+  int64_t (*low_rank_bytes)(const LowRankMatrix& matrix) = nullptr;
+  // Converts a whole matrix to its format.
+  void (*pack_low_rank)(MatrixView<const float> source, const LowRankMatrix& matrix) = nullptr;
   int64_t (*linear_scratch_bytes)(int64_t tokens, int64_t cols);
   int64_t (*attention_scratch_bytes)(const StepLimits& limits, int32_t query_heads,
                                      int32_t head_dim);
@@ -75,6 +81,7 @@ struct Backend {
   void (*embed)(const EmbedArgs&, Stream);
   void (*rms_norm)(const RmsNormArgs&, Stream);
   void (*linear)(const LinearArgs&, Stream);
+  void (*low_rank)(const LowRankArgs&, Stream) = nullptr;
   void (*rope)(const RopeArgs&, Stream);
   void (*silu_mul)(const SiluMulArgs&, Stream);
   // Ops of a mixture of experts. Null, all three: there are no kernels for one.

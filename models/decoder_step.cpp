@@ -1,6 +1,8 @@
 #include "models/decoder_step.h"
 
 #include <algorithm>
+#include <array>
+#include <span>
 
 #include "models/lora/adapter.h"
 
@@ -74,36 +76,31 @@ void LayerOps::linear_of_norm(const StreamNorm& norm, const StackedWeight& weigh
 
 void LayerOps::add_adapters(const AdaptedProduct& adapted, MatrixView<const float> in,
                             MatrixView<float> out) const {
+  std::array<LowRankRows, kLowRankRows> together;
+  size_t count = 0;
+  int32_t taken = 0;
+  const auto multiply_together = [&] {
+    if (count == 0) return;
+    backend.low_rank(
+        {.in = in, .rows = std::span(together).first(count), .low = workspace.low_rank, .out = out},
+        stream);
+    count = 0;
+    taken = 0;
+  };
+  const auto room = static_cast<int32_t>(workspace.low_rank.rows);
   for (const AdapterRows& rows : adapted.rows) {
-    const LoraProduct& product = rows.adapter->layer(adapted.layer).*adapted.product;
+    const LowRankProduct& product = rows.adapter->layer(adapted.layer).*adapted.product;
     if (product.count == 0) continue;
-    for (int32_t done = 0; done < rows.count; done += kLowRankRows) {
-      const int32_t count = std::min(rows.count - done, kLowRankRows);
-      const int32_t first = rows.first_row + done;
-      add_low_rank(product, in.rows_from(first, count), out.rows_from(first, count));
+    for (int32_t done = 0; done < rows.count; done += together[count - 1].count) {
+      if (taken == room) multiply_together();
+      together[count++] = {.product = &product,
+                           .first_row = rows.first_row + done,
+                           .count = std::min(rows.count - done, room - taken),
+                           .first_low = taken};
+      taken += together[count - 1].count;
     }
   }
-}
-
-void LayerOps::add_low_rank(const LoraProduct& product, MatrixView<const float> in,
-                            MatrixView<float> out) const {
-  const MatrixView<float> low =
-      workspace.low_rank.first_rows(in.rows).columns(0, product.down.rows);
-  backend.linear({.in = in,
-                  .weight = &product.down,
-                  .bias = {},
-                  .out = low,
-                  .scratch = workspace.linear_scratch},
-                 stream);
-  for (const LoraProduct::Part& part : product.all()) {
-    backend.linear({.in = low.columns(part.first_rank, part.up.cols),
-                    .weight = &part.up,
-                    .bias = {},
-                    .accumulate = true,
-                    .out = out.columns(part.first_output, part.up.rows),
-                    .scratch = workspace.linear_scratch},
-                   stream);
-  }
+  multiply_together();
 }
 
 void LayerOps::add(LinearArgs all, const StackedWeight& weight,

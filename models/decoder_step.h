@@ -25,7 +25,7 @@ struct StreamNorm {
 struct AdaptedProduct {
   std::span<const AdapterRows> rows;  // Batch::adapters; empty: nothing is changed
   int32_t layer = 0;
-  LoraProduct LoraLayer::*product = nullptr;
+  LowRankProduct LoraLayer::*product = nullptr;
 };
 
 // Products and norms with the arguments that all blocks of a decoder share. A view, made for each
@@ -81,11 +81,9 @@ struct LayerOps {
   // The product of each part of `weight`. `all`: in, bias and out of all parts together.
   void multiply(const LinearArgs& all, const StackedWeight& weight) const;
   void add(LinearArgs all, const StackedWeight& weight, const AdaptedProduct& adapted) const;
-  // Adds the products of the rows' adapters to `out`.
+  // Adds the products of the rows' adapters to `out`: those of all adapters in one call of the op,
+  // for as many rows as its scratch has.
   void add_adapters(const AdaptedProduct& adapted, MatrixView<const float> in,
-                    MatrixView<float> out) const;
-  // Requires: at most kLowRankRows rows.
-  void add_low_rank(const LoraProduct& product, MatrixView<const float> in,
                     MatrixView<float> out) const;
 };
 
@@ -101,7 +99,7 @@ struct DecoderStep {
   }
 
   // Returns: the adapters of the step's rows for a product of a layer.
-  AdaptedProduct adapted(const LayerWeights& weights, LoraProduct LoraLayer::*product) const {
+  AdaptedProduct adapted(const LayerWeights& weights, LowRankProduct LoraLayer::*product) const {
     return {batch.adapters, weights.layer, product};
   }
 };

@@ -133,9 +133,8 @@ class Decoder final : public Transformer {
 
   LoraBase lora_base() const { return {whole_, shard_of(options_), weights_.views(), backend_}; }
 
-  // Adapters come and go during steps, which memory of a device and recorded steps do not.
   absl::Status check_serves_adapters() const {
-    if (backend_.memory == nullptr) return absl::OkStatus();
+    if (backend_.low_rank != nullptr) return absl::OkStatus();
     return absl::UnimplementedError(
         absl::StrCat("the backend ", backend_.name, " serves no adapters (LoRA); the CPU does"));
   }

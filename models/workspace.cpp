@@ -26,8 +26,7 @@ int64_t linear_scratch_bytes(const ModelConfig& config, int64_t tokens, int64_t 
                    backend.linear_scratch_bytes(tokens, config.query_width()),
                    backend.linear_scratch_bytes(rows, config.ffn),
                    backend.linear_scratch_bytes(tokens, config.shared_ffn),
-                   backend.linear_scratch_bytes(logits_rows, config.hidden),
-                   backend.linear_scratch_bytes(low_rank_rows(tokens), kMaxLoraRank)});
+                   backend.linear_scratch_bytes(logits_rows, config.hidden)});
 }
 
 // Limit of score_weights, which has one row per KV head of each sequence. For sequences beyond it,

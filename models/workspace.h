@@ -11,7 +11,7 @@
 
 namespace tessera {
 
-// Rows that an adapter's matrices are multiplied by at once, so that its products stay in a cache.
+// Most rows that one call of the op of adapters serves, so that their ranks stay in a cache.
 inline constexpr int32_t kLowRankRows = 128;
 
 // Cosines and sines of each position.

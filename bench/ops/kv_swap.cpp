@@ -7,7 +7,7 @@
 namespace tessera::bench {
 namespace {
 
-constexpr int32_t kTokens = 992;  // 15 groups, and half of one in the residual buffer
+constexpr int32_t kSwappedTokens = 992;  // 15 groups, and half of one in the residual buffer
 
 // Slots, and host memory for a snapshot of each. All slots are swapped out once. After that they
 // are swapped out again in turn, or, once released, swapped in in turn. Slots that were swapped in
@@ -21,7 +21,7 @@ class Snapshots {
     if (bytes_.data() == nullptr) {
       exit_with_error("the system has not enough memory; ask for less with --memory");
     }
-    slots_.append(0, {}, kTokens / kKvGroup * kKvGroup);
+    slots_.append(0, {}, kSwappedTokens / kKvGroup * kKvGroup);
     slots_.backend().kv_swap_out(next(), slots_.stream());
     for (int32_t slot = 1; slot < count(); ++slot) {
       const KvSnapshotArgs snapshot = next();
@@ -42,7 +42,7 @@ class Snapshots {
     cursor_ = (cursor_ + 1) % count();
     return {
         .pool = slots_.arena().pool(),
-        .snapshot = {slot, {}, kTokens},
+        .snapshot = {slot, {}, kSwappedTokens},
         .bytes = {bytes_.data() + static_cast<size_t>(slot) * snapshot_bytes_, snapshot_bytes_}};
   }
 
@@ -74,7 +74,7 @@ class Snapshots {
         .page_bytes = KvPageLayout::make(format, shape.head_dim, kKvGroup).page_bytes,
         .layers = shape.layers,
         .kv_heads = shape.kv_heads,
-        .context = kTokens};
+        .context = kSwappedTokens};
     arena.slots = KvSlots::count(setup, 2 * slot_snapshot_bytes(arena));  // one read, one written
     return arena;
   }
@@ -90,8 +90,8 @@ class Snapshots {
 template <class Prepare>
 std::vector<Case> cases_of(const Setup& setup, const Shape& shape, Prepare prepare) {
   const int32_t rows = shape.layers * shape.kv_heads;
-  return {{.label = std::to_string(kTokens) + " tokens rows " + std::to_string(rows),
-           .parameters = {{"tokens", kTokens}, {"rows", rows}},
+  return {{.label = std::to_string(kSwappedTokens) + " tokens rows " + std::to_string(rows),
+           .parameters = {{"tokens", kSwappedTokens}, {"rows", rows}},
            .prepare = [=, &setup] { return prepare(setup, shape); }}};
 }
 

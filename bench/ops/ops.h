@@ -8,6 +8,7 @@ namespace tessera::bench {
 Op embed_op();
 Op rms_norm_op();
 Op linear_op();
+Op low_rank_op();
 Op rope_op();
 Op silu_mul_op();
 Op route_op();

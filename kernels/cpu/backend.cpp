@@ -5,6 +5,7 @@
 #include "kernels/cpu/compress/ops.h"
 #include "kernels/cpu/experts/ops.h"
 #include "kernels/cpu/linear/linear.h"
+#include "kernels/cpu/low_rank/ops.h"
 #include "kernels/cpu/pages/ops.h"
 #include "kernels/cpu/recurrence/ops.h"
 #include "kernels/cpu/rows/ops.h"
@@ -25,6 +26,8 @@ constexpr Backend kScalar{
     .pack_weight = pack_weight,
     .pack_codes = pack_codes,
     .looks_up = looks_up_rows,
+    .low_rank_bytes = low_rank_bytes,
+    .pack_low_rank = pack_low_rank,
     .linear_scratch_bytes = linear_scratch_bytes,
     .attention_scratch_bytes = scalar::attention_scratch_bytes,
     .kv_compress_scratch_bytes = scalar::kv_compress_scratch_bytes,
@@ -37,6 +40,7 @@ constexpr Backend kScalar{
     .embed = scalar::embed,
     .rms_norm = scalar::rms_norm,
     .linear = scalar::linear,
+    .low_rank = scalar::low_rank,
     .rope = scalar::rope,
     .silu_mul = scalar::silu_mul,
     .route = scalar::route,
@@ -66,6 +70,8 @@ constexpr Backend kAvx2{
     .pack_weight = pack_weight,
     .pack_codes = pack_codes,
     .looks_up = looks_up_rows,
+    .low_rank_bytes = low_rank_bytes,
+    .pack_low_rank = pack_low_rank,
     .linear_scratch_bytes = linear_scratch_bytes,
     .attention_scratch_bytes = avx2::attention_scratch_bytes,
     .kv_compress_scratch_bytes = avx2::kv_compress_scratch_bytes,
@@ -78,6 +84,7 @@ constexpr Backend kAvx2{
     .embed = avx2::embed,
     .rms_norm = avx2::rms_norm,
     .linear = avx2::linear,
+    .low_rank = avx2::low_rank,
     .rope = avx2::rope,
     .silu_mul = avx2::silu_mul,
     .route = avx2::route,
@@ -107,6 +114,8 @@ constexpr Backend kAvx512{
     .pack_weight = pack_weight,
     .pack_codes = pack_codes,
     .looks_up = looks_up_rows,
+    .low_rank_bytes = low_rank_bytes,
+    .pack_low_rank = pack_low_rank,
     .linear_scratch_bytes = linear_scratch_bytes,
     .attention_scratch_bytes = avx2::attention_scratch_bytes,
     .kv_compress_scratch_bytes = avx512::kv_compress_scratch_bytes,
@@ -119,6 +128,7 @@ constexpr Backend kAvx512{
     .embed = avx512::embed,
     .rms_norm = avx512::rms_norm,
     .linear = avx512::linear,
+    .low_rank = avx512::low_rank,
     .rope = avx512::rope,
     .silu_mul = avx512::silu_mul,
     .route = avx512::route,

@@ -25,7 +25,7 @@ class Packer {
  public:
   Packer(const LoraFile& file, const Backend& backend) : file_(file), backend_(backend) {}
 
-  absl::Status pack(const PlannedLoraProduct& planned, const LoraProduct& product) {
+  absl::Status pack(const PlannedLoraProduct& planned, const LowRankProduct& product) {
     Numbers all(static_cast<size_t>(planned.ranks * planned.inputs));
     for (size_t i = 0; i < planned.parts.size(); ++i) {
       const PlannedLoraPart& part = planned.parts[i];
@@ -57,7 +57,7 @@ class Packer {
     return absl::OkStatus();
   }
 
-  absl::Status pack_b(const PlannedLoraPart& part, const PackedWeight& up) const {
+  absl::Status pack_b(const PlannedLoraPart& part, const LowRankMatrix& up) const {
     TESSERA_ASSIGN_OR_RETURN(Numbers numbers, read(*part.pair->b, part.tensor.name));
     const auto first = numbers.begin() + part.tensor.stored_row * up.cols;
     Numbers own(first, first + up.rows * up.cols);
@@ -66,8 +66,8 @@ class Packer {
     return absl::OkStatus();
   }
 
-  void pack_numbers(const Numbers& numbers, const PackedWeight& weight) const {
-    backend_.pack_weight({numbers.data(), weight.rows, weight.cols, weight.cols}, 0, weight);
+  void pack_numbers(const Numbers& numbers, const LowRankMatrix& matrix) const {
+    backend_.pack_low_rank({numbers.data(), matrix.rows, matrix.cols, matrix.cols}, matrix);
   }
 
   const LoraFile& file_;

@@ -13,7 +13,7 @@ namespace tessera {
 namespace {
 
 // Returns: the product of a slot; none if adapters cannot change it.
-std::optional<LoraProduct LoraLayer::*> product_of(const ExpectedTensor& tensor) {
+std::optional<LowRankProduct LoraLayer::*> product_of(const ExpectedTensor& tensor) {
   if (tensor.shape.size() != 2 || tensor.index.expert != TensorIndex::kNone) return std::nullopt;
   switch (tensor.slot) {
     case WeightSlot::qkv:
@@ -85,14 +85,15 @@ void append_part(const LoraPair& pair, const ExpectedTensor& tensor, PlannedLora
 }
 
 void place_product(const PlannedLoraProduct& planned, const Backend& backend, MemoryCutter& cutter,
-                   LoraProduct& product) {
-  const auto place = [&](int64_t rows, int64_t cols) {
-    return PackedWeight{planned.format, rows, cols,
-                        cutter.bytes(backend.packed_weight_bytes(planned.format, rows, cols))};
+                   LowRankProduct& product) {
+  const auto place = [&](LowRankSide side, int64_t rows, int64_t cols) {
+    LowRankMatrix matrix{.side = side, .format = planned.format, .rows = rows, .cols = cols};
+    matrix.data = cutter.bytes(backend.low_rank_bytes(matrix));
+    return matrix;
   };
-  product.down = place(planned.ranks, planned.inputs);
+  product.down = place(LowRankSide::narrows, planned.ranks, planned.inputs);
   for (const PlannedLoraPart& part : planned.parts) {
-    product.add({.up = place(part.tensor.rows, part.pair->a->shape.front()),
+    product.add({.up = place(LowRankSide::widens, part.tensor.rows, part.pair->a->shape.front()),
                  .first_output = part.tensor.first_row,
                  .first_rank = part.first_rank});
   }
@@ -110,7 +111,7 @@ absl::StatusOr<std::vector<PlannedLoraProduct>> plan_lora(const LoraFile& file,
   }
   for (const ExpectedTensor& tensor : expected) {
     const auto found = file.pairs().find(tensor.name);
-    const std::optional<LoraProduct LoraLayer::*> product = product_of(tensor);
+    const std::optional<LowRankProduct LoraLayer::*> product = product_of(tensor);
     if (found == file.pairs().end() || !product) continue;
     TESSERA_RETURN_IF_ERROR(check_pair(file, tensor, found->second));
     left.erase(tensor.name);

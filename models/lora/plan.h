@@ -22,7 +22,7 @@ struct PlannedLoraPart {
 // A product of a layer that an adapter changes.
 struct PlannedLoraProduct {
   int32_t layer = 0;
-  LoraProduct LoraLayer::*product = nullptr;
+  LowRankProduct LoraLayer::*product = nullptr;
   WeightFormat format = WeightFormat::f32;
   std::vector<PlannedLoraPart> parts;  // not empty; those of one A follow each other
   int64_t ranks = 0;                   // of all A

@@ -102,6 +102,19 @@ TEST(OpCost, LinearReadsWhatItAddsTo) {
   EXPECT_EQ(cost.written_bytes, 3 * 6 * 4);
 }
 
+TEST(OpCost, LowRankReadsTheMatricesOfEachAdapterAndWhatItAddsTo) {
+  LowRankProduct product;
+  product.down = {LowRankSide::narrows, WeightFormat::bf16, 2, 8, nullptr};
+  product.add({.up = {LowRankSide::widens, WeightFormat::bf16, 6, 2, nullptr}});
+  const LowRankRows rows[] = {{&product, 0, 3, 0}, {&product, 4, 1, 3}};
+  const int64_t matrices = 2 * (2 * 8 + 6 * 2);
+  EXPECT_EQ(op_cost(LowRankArgs{.in = shape<const float>(5, 8),
+                                .rows = rows,
+                                .low = shape<float>(4, 2),
+                                .out = shape<float>(5, 6)}),
+            (OpCost{2 * matrices + 4 * (8 + 6) * 4, 4 * 6 * 4, 2 * 4 * (2 * 8 + 6 * 2)}));
+}
+
 TEST(OpCost, RopeReadsAnglesOfEachRow) {
   const std::vector<int32_t> positions(2);
   EXPECT_EQ(

@@ -18,7 +18,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 OP_OF_TABLE = re.compile(r"void \(\*(\w+)\)\(const \w+Args&, Stream\)")
-CPU_ONLY = {"route", "expert_linear", "combine", "delta_rule"}
+CPU_ONLY = {"route", "expert_linear", "combine", "delta_rule", "low_rank"}
 FAST = ["--budget", "0.0005", "--memory", "256KiB", "--threads", "2"]
 KINDS = ["--kv", "f16,f32,k8v4,s70-k4v4"]  # floats, codes, sparse codes
 # Emulation is slow: a model of two layers, the smallest cases of every op.
@@ -68,7 +68,7 @@ def check_every_op(tool, directory, device):
     assert device != "cpu" or machine["threads"] == 2, machine
     assert machine["read_gb_s"] > 0 and machine["copy_gb_s"] > 0, machine
     assert machine["peaks"] and all(peak["gflop_s"] > 0 for peak in machine["peaks"]), machine
-    # CUDA has no kernels for a mixture of experts and for recurrent layers, and the CPU's attention plans for itself.
+    # CUDA has no kernels for experts, recurrent layers and adapters, and the CPU's attention plans for itself.
     table -= {"plan_attention"} if device == "cpu" else CPU_ONLY
     ops = {row["op"] for row in rows}
     assert ops == table, f"not timed: {table - ops}; unknown: {ops - table}"

@@ -22,6 +22,7 @@ TEST(CpuBackend, OffersEveryOpForEveryInstructionSetItCanRun) {
     EXPECT_NE(backend.embed, nullptr);
     EXPECT_NE(backend.rms_norm, nullptr);
     EXPECT_NE(backend.linear, nullptr);
+    EXPECT_NE(backend.low_rank, nullptr);
     EXPECT_NE(backend.rope, nullptr);
     EXPECT_NE(backend.silu_mul, nullptr);
     EXPECT_NE(backend.delta_rule, nullptr);

@@ -1,10 +1,13 @@
-// LayerOps decides which rows an op writes as a product reads them.
+// LayerOps decides which rows an op writes as a product reads them, and which rows share a call of
+// the op of adapters.
 
 #include "models/decoder_step.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
+#include <memory>
 #include <vector>
 
 #include "models/config.h"
@@ -23,6 +26,7 @@ using testing::ElementsAre;
 struct Calls {
   std::vector<RoundedRows> written;  // of norms and gates
   std::vector<LinearArgs> products;
+  std::vector<std::vector<LowRankRows>> low_rank;  // of each call
 };
 Calls calls;
 
@@ -33,6 +37,9 @@ Backend noting_backend() {
   backend.rms_norm = [](const RmsNormArgs& args, Stream) { calls.written.push_back(args.rounded); };
   backend.silu_mul = [](const SiluMulArgs& args, Stream) { calls.written.push_back(args.rounded); };
   backend.linear = [](const LinearArgs& args, Stream) { calls.products.push_back(args); };
+  backend.low_rank = [](const LowRankArgs& args, Stream) {
+    calls.low_rank.emplace_back(args.rows.begin(), args.rows.end());
+  };
   return backend;
 }
 
@@ -102,29 +109,76 @@ TEST_F(LayerOpsTest, PartsOfDifferentFormatsRoundTheirRowsThemselves) {
   EXPECT_THAT(read(), testing::Each(false));
 }
 
-TEST_F(LayerOpsTest, RowsThatAnAdapterReadsTooAreNotRounded) {
-  const TemporaryDirectory directory;
-  ASSERT_TRUE(write_random_checkpoint(directory.path(), tiny_llama_config(), 1).ok());
-  write_random_adapter(directory.path() / "adapter", tiny_llama_config());
-  ModelRunner runner(directory.path(), {});
-  const auto adapter = runner.model().load_adapter(directory.path() / "adapter");
-  ASSERT_TRUE(adapter.ok()) << adapter.status();
-  const AdapterRows rows{adapter->get(), 1, 1};
+class AdaptedLayerOps : public LayerOpsTest {
+ protected:
+  void SetUp() override {
+    LayerOpsTest::SetUp();
+    ASSERT_TRUE(write_random_checkpoint(directory_.path(), tiny_llama_config(), 1).ok());
+    runner_ = std::make_unique<ModelRunner>(directory_.path(), ModelRunner::Options{});
+    everywhere_ = adapter("everywhere", {});
+    only_qkv_ = adapter("only_qkv", {.slots = {WeightSlot::qkv}});
+  }
+  std::shared_ptr<const LoraAdapter> adapter(const char* name, const RandomAdapter& of) const {
+    write_random_adapter(directory_.path() / name, tiny_llama_config(), of);
+    const auto adapter = runner_->model().load_adapter(directory_.path() / name);
+    EXPECT_TRUE(adapter.ok()) << adapter.status();
+    return adapter.value();
+  }
+  // Calls a product of 100 rows with room for `room` rows' ranks.
+  void add_to_all(const std::vector<AdapterRows>& rows, int64_t room) {
+    workspace_.low_rank = {numbers_.data(), room, 8, 8};
+    const MatrixView<float> all{numbers_.data(), 100, 8, 8};
+    ops().add_linear(all, stacked({WeightFormat::bf16}), {}, all, {rows, 1, &LoraLayer::down});
+  }
+
+  const TemporaryDirectory directory_;
+  std::unique_ptr<ModelRunner> runner_;
+  std::shared_ptr<const LoraAdapter> everywhere_, only_qkv_;
+  std::vector<float> numbers_ = std::vector<float>(1024);
+};
+
+// Returns: {first row, rows, first row of scratch} of each piece of each call.
+std::vector<std::vector<std::array<int32_t, 3>>> pieces_of_calls() {
+  std::vector<std::vector<std::array<int32_t, 3>>> found;
+  for (const std::vector<LowRankRows>& call : calls.low_rank) {
+    found.emplace_back();
+    for (const LowRankRows& rows : call) {
+      found.back().push_back({rows.first_row, rows.count, rows.first_low});
+    }
+  }
+  return found;
+}
+
+TEST_F(AdaptedLayerOps, RowsThatAnAdapterReadsTooAreNotRounded) {
+  const AdapterRows rows{everywhere_.get(), 1, 1};
   const AdaptedProduct adapted{{&rows, 1}, 1, &LoraLayer::down};
   const StackedWeight weight = stacked({WeightFormat::bf16});
-  std::vector<float> numbers(1024);
-  const MatrixView<float> all{numbers.data(), 2, 8, 8};
-  workspace_.low_rank = {numbers.data(), 2, 8, 8};
+  const MatrixView<float> all{numbers_.data(), 2, 8, 8};
+  workspace_.low_rank = {numbers_.data(), 2, 8, 8};
   ops().linear_of_norm({.hidden = all, .weight = {}, .out = all}, weight, {}, all, adapted);
   ops().add_linear_of_gate(all, all, weight, {}, all, adapted);
   EXPECT_THAT(written(), ElementsAre(WeightFormat::f32, WeightFormat::f32));
-  EXPECT_THAT(read(), testing::Each(false));
+  EXPECT_THAT(read(), ElementsAre(false, false));
   // Each of the two products is followed by A and B of the second row.
-  ASSERT_EQ(calls.products.size(), 6U);
-  for (const size_t low_rank : {1U, 2U, 4U, 5U}) {
-    EXPECT_EQ(calls.products[low_rank].in.rows, 1);
-    EXPECT_EQ(calls.products[low_rank].accumulate, low_rank % 3 == 2);
-  }
+  EXPECT_THAT(pieces_of_calls(), testing::Each(ElementsAre(std::array{1, 1, 0})));
+  EXPECT_EQ(calls.low_rank.size(), 2U);
+}
+
+TEST_F(AdaptedLayerOps, AllAdaptersOfAStepShareACall) {
+  add_to_all({{everywhere_.get(), 0, 1}, {only_qkv_.get(), 1, 5}, {everywhere_.get(), 7, 2}}, 10);
+  EXPECT_THAT(pieces_of_calls(),
+              ElementsAre(ElementsAre(std::array{0, 1, 0}, std::array{7, 2, 1})));
+  calls = {};
+  add_to_all({{only_qkv_.get(), 1, 5}}, 10);
+  EXPECT_THAT(pieces_of_calls(), testing::IsEmpty());
+}
+
+TEST_F(AdaptedLayerOps, RowsBeyondTheScratchHaveACallOfTheirOwn) {
+  add_to_all({{everywhere_.get(), 0, 1}, {everywhere_.get(), 2, 9}, {everywhere_.get(), 50, 1}}, 4);
+  EXPECT_THAT(pieces_of_calls(),
+              ElementsAre(ElementsAre(std::array{0, 1, 0}, std::array{2, 3, 1}),
+                          ElementsAre(std::array{5, 4, 0}),
+                          ElementsAre(std::array{9, 2, 0}, std::array{50, 1, 2})));
 }
 
 TEST_F(LayerOpsTest, AFormatThatTheBackendDoesNotRoundToIsLeftToTheProduct) {
