@@ -287,7 +287,7 @@ void Checkpoint::drop_rows(const std::string& tensor_name, int64_t first, int64_
   TESSERA_CHECK(found != places_.end(), "drops pages of a tensor that is not there");
   const StoredTensor& tensor = found->second.tensor;
   if (tensor.matrix == nullptr || !tensor.matrix->codes.transposed) {
-    drop_pages(bytes_of_rows(tensor, first, rows));
+    drop(bytes_of_rows(tensor, first, rows), &MappedFile::drop_passed_pages);
   }
 }
 
@@ -295,21 +295,21 @@ void Checkpoint::drop_tensor(const std::string& tensor_name) const {
   const auto found = places_.find(tensor_name);
   TESSERA_CHECK(found != places_.end(), "drops pages of a tensor that is not there");
   const StoredTensor& tensor = found->second.tensor;
-  drop_pages(tensor.bytes);
+  drop(tensor.bytes, &MappedFile::drop_pages);
   if (tensor.matrix != nullptr) {
-    drop_pages(tensor.matrix->scales.tensor.bytes);
-    drop_pages(tensor.matrix->zeros.tensor.bytes);
+    drop(tensor.matrix->scales.tensor.bytes, &MappedFile::drop_pages);
+    drop(tensor.matrix->zeros.tensor.bytes, &MappedFile::drop_pages);
   }
 }
 
-void Checkpoint::drop_pages(std::span<const std::byte> part) const {
-  const auto drop = [&](const MappedFile& file) {
+void Checkpoint::drop(std::span<const std::byte> part, Drop how) const {
+  const auto drop_of = [&](const MappedFile& file) {
     const std::span<const std::byte> all = file.bytes();
-    if (part.data() >= all.data() && part.data() < all.data() + all.size()) file.drop_pages(part);
+    if (part.data() >= all.data() && part.data() < all.data() + all.size()) (file.*how)(part);
   };
-  for (const auto& [file_name, file] : files_) drop(file.mapped());
+  for (const auto& [file_name, file] : files_) drop_of(file.mapped());
   if (gguf_) {
-    for (const GgufFile& file : gguf_->files()) drop(file.mapped());
+    for (const GgufFile& file : gguf_->files()) drop_of(file.mapped());
   }
 }
 

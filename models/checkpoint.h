@@ -37,8 +37,8 @@ class Checkpoint {
   absl::StatusOr<const StoredTensor*> tensor(const std::string& tensor_name,
                                              std::span<const int64_t> shape) const;
 
-  // Drops pages of the files that hold rows of a tensor (MappedFile::drop_pages), where rows are
-  // stored one after another.
+  // Drops pages behind a reader of neighbouring rows (MappedFile::drop_passed_pages), where rows
+  // are stored one after another.
   // Requires: a tensor of this checkpoint.
   void drop_rows(const std::string& tensor_name, int64_t first, int64_t rows) const;
   // Drops all pages of a tensor and of the scales that belong to it.
@@ -80,7 +80,8 @@ class Checkpoint {
   absl::Status join_module(const std::string& module, const std::string& codes,
                            const QuantisationConfig& config);
   std::string stored_name(const std::string& tensor_name) const;
-  void drop_pages(std::span<const std::byte> part) const;
+  using Drop = void (MappedFile::*)(std::span<const std::byte> part) const;
+  void drop(std::span<const std::byte> part, Drop how) const;
 
   std::filesystem::path path_;
   std::map<std::string, SafetensorsFile> files_;  // by file name

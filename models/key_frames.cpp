@@ -1,11 +1,13 @@
 #include "models/key_frames.h"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cmath>
 #include <complex>
 #include <map>
 #include <mutex>
+#include <numeric>
 #include <thread>
 
 #include "models/rope_table.h"
@@ -84,6 +86,22 @@ float power_of(double scale) {
   return std::exp2(static_cast<float>(std::trunc(exponent)));
 }
 
+// Returns: the sum of the squares of row * norm.
+double weighted_square(std::span<const float> row, std::span<const float> norm) {
+  constexpr size_t kSums = 8;  // one would wait for each of its additions
+  std::array<double, kSums> sums{};
+  const auto add = [&](size_t c, size_t sum) {
+    const float weight = row[c] * norm[c];
+    sums[sum] += double{weight} * weight;
+  };
+  const size_t whole = row.size() / kSums * kSums;
+  for (size_t c = 0; c < whole; c += kSums) {
+    for (size_t i = 0; i < kSums; ++i) add(c + i, i);
+  }
+  for (size_t c = whole; c < row.size(); ++c) add(c, 0);
+  return std::accumulate(sums.begin(), sums.end(), 0.0);
+}
+
 // Rows of each slot, by layer.
 using Parts = std::map<std::pair<int32_t, WeightSlot>, std::vector<SlotPart>>;
 
@@ -151,12 +169,7 @@ class LayerChannels {
       TESSERA_ASSIGN_OR_RETURN(const MatrixView<const float> head,
                                reader_.floats(parts, row, own_.head_dim));
       for (int64_t i = 0; i < head.rows; ++i) {
-        double sum = 0;
-        for (int64_t c = 0; c < head.cols; ++c) {
-          const float weight = head.row(i)[at(c)] * norm[at(c)];
-          sum += double{weight} * weight;
-        }
-        squares.push_back(sum);
+        squares.push_back(weighted_square(head.row(i), norm));
       }
     }
     return squares;

@@ -16,6 +16,10 @@
 namespace tessera {
 namespace {
 
+// A page fault maps 64 KiB around it and, from Linux 6.18 on, all of the page cache's folio: up to
+// 2 MiB, aligned in the file. Pages of parts that were dropped before come back in this way.
+constexpr ptrdiff_t kFolio = ptrdiff_t{2} << 20;
+
 class Descriptor {
  public:
   explicit Descriptor(int value) : value_(value) {}
@@ -72,9 +76,6 @@ MappedFile::~MappedFile() {
 }
 
 void MappedFile::drop_pages(std::span<const std::byte> part) const {
-  // A page fault maps 64 KiB around it and, from Linux 6.18 on, all of the page cache's folio: up
-  // to 2 MiB, aligned in the file. Pages of parts that were dropped before come back in this way.
-  constexpr ptrdiff_t kFolio = ptrdiff_t{2} << 20;
   constexpr ptrdiff_t kFaultAround = 65536;
   const ptrdiff_t first = part.data() - bytes_.data();
   const ptrdiff_t begin = std::max<ptrdiff_t>(first / kFolio * kFolio - kFaultAround, 0);
@@ -84,6 +85,11 @@ void MappedFile::drop_pages(std::span<const std::byte> part) const {
     std::byte* pages = const_cast<std::byte*>(bytes_.data()) + begin;
     ::madvise(pages, static_cast<size_t>(end - begin), MADV_DONTNEED);  // a hint: may fail
   }
+}
+
+void MappedFile::drop_passed_pages(std::span<const std::byte> part) const {
+  const ptrdiff_t first = part.data() - bytes_.data();
+  if (first / kFolio != (first + std::ssize(part)) / kFolio) drop_pages(part);
 }
 
 absl::StatusOr<std::string> read_small_file(const std::filesystem::path& path) {

@@ -26,6 +26,10 @@ class MappedFile {
   // them. They no longer count as memory of the process, and are read again if they are used again.
   void drop_pages(std::span<const std::byte> part) const;
 
+  // The same for a reader of neighbouring parts: does nothing until a part passes a border of the
+  // pages that a fault maps at once. The last parts need drop_pages().
+  void drop_passed_pages(std::span<const std::byte> part) const;
+
  private:
   explicit MappedFile(std::span<const std::byte> bytes) : bytes_(bytes) {}
 

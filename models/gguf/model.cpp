@@ -117,13 +117,30 @@ absl::Status GgufModel::open_splits() {
 }
 
 absl::StatusOr<json> GgufModel::value(std::string_view key) const {
+  const GgufValue* found = find(key);
+  if (found == nullptr) return json();
+  absl::StatusOr<json> read = found->to_json();
+  if (read.ok()) return read;
+  return named(key, read.status());
+}
+
+absl::StatusOr<std::vector<std::string_view>> GgufModel::texts(std::string_view key) const {
+  const GgufValue* found = find(key);
+  if (found == nullptr) return std::vector<std::string_view>();
+  absl::StatusOr<std::vector<std::string_view>> read = found->texts();
+  if (read.ok()) return read;
+  return named(key, read.status());
+}
+
+const GgufValue* GgufModel::find(std::string_view key) const {
   const GgufMetadata& metadata = files_.front().metadata();
   const auto found = metadata.find(key);
-  if (found == metadata.end()) return json();
-  absl::StatusOr<json> read = found->second.to_json();
-  if (read.ok()) return read;
-  return absl::Status(read.status().code(), absl::StrCat(path().string(), ": key ", in_quotes(key),
-                                                         ": ", read.status().message()));
+  return found == metadata.end() ? nullptr : &found->second;
+}
+
+absl::Status GgufModel::named(std::string_view key, const absl::Status& status) const {
+  return absl::Status(status.code(), absl::StrCat(path().string(), ": key ", in_quotes(key), ": ",
+                                                  std::string(status.message())));
 }
 
 const StoredTensor* GgufModel::find_tensor(std::string_view name) const {

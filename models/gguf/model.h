@@ -34,6 +34,10 @@ class GgufModel {
   // Errors: InvalidArgument for a list that is too long; names file and key.
   absl::StatusOr<nlohmann::json> value(std::string_view key) const;
 
+  // Returns: the elements of a list of strings, views of the file; none if there is no such key.
+  // Errors: InvalidArgument for any other value, or a list that is too long; names file and key.
+  absl::StatusOr<std::vector<std::string_view>> texts(std::string_view key) const;
+
   // Returns: an object with the key and value of every metadata entry that is not large.
   const nlohmann::json& fields() const { return fields_; }
 
@@ -42,6 +46,8 @@ class GgufModel {
 
  private:
   GgufModel() = default;
+  const GgufValue* find(std::string_view key) const;  // null: there is none
+  absl::Status named(std::string_view key, const absl::Status& status) const;
   absl::Status read_fields();
   absl::Status open_splits();
 

@@ -66,13 +66,15 @@ absl::Status skip(ByteReader& reader, Type type, int depth) {
 // `budget`: elements that lists may still have.
 absl::StatusOr<json> as_json(ByteReader& reader, Type type, uint64_t& budget);
 
+absl::Status too_long() {
+  return absl::InvalidArgumentError(
+      absl::StrCat("has more than ", GgufValue::kMaxElements, " elements"));
+}
+
 absl::StatusOr<json> list_as_json(ByteReader& reader, uint64_t& budget) {
   const auto element = static_cast<Type>(reader.read<uint32_t>());
   const auto count = reader.read<uint64_t>();
-  if (count > budget) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("has more than ", GgufValue::kMaxElements, " elements"));
-  }
+  if (count > budget) return too_long();
   budget -= count;
   json list = json::array();
   list.get_ref<json::array_t&>().reserve(count);  // each element has at least a byte
@@ -142,6 +144,23 @@ absl::StatusOr<json> GgufValue::to_json() const {
   ByteReader reader(bytes_);
   uint64_t budget = kMaxElements;
   return as_json(reader, type_, budget);
+}
+
+absl::StatusOr<std::vector<std::string_view>> GgufValue::texts() const {
+  if (type_ != Type::list) return absl::InvalidArgumentError("is no list");
+  ByteReader reader(bytes_);
+  const auto element = static_cast<Type>(reader.read<uint32_t>());
+  const auto count = reader.read<uint64_t>();
+  if (count > kMaxElements) return too_long();
+  if (element != Type::text && count > 0) {
+    return absl::InvalidArgumentError("has an element of another type");
+  }
+  std::vector<std::string_view> texts;
+  texts.reserve(count);  // each element has at least 8 bytes
+  for (uint64_t i = 0; i < count; ++i) {
+    texts.push_back(reader.text());
+  }
+  return texts;
 }
 
 }  // namespace tessera

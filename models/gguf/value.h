@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "models/gguf/byte_reader.h"
@@ -44,6 +45,10 @@ class GgufValue {
   // Returns: the value as JSON. Strings are copied as they are, also if they are not UTF-8.
   // Errors: InvalidArgument if lists in it have more than kMaxElements elements in total.
   absl::StatusOr<nlohmann::json> to_json() const;
+
+  // Returns: the elements of a list of strings, not owned.
+  // Errors: InvalidArgument for any other value, and above kMaxElements.
+  absl::StatusOr<std::vector<std::string_view>> texts() const;
 
   static constexpr uint64_t kShortList = 1024;  // elements
   static constexpr int kMaxDepth = 4;

@@ -1,7 +1,7 @@
 #include "models/text/byte_level.h"
 
 #include <array>
-#include <unordered_map>
+#include <cstdint>
 #include <utility>
 
 #include "models/text/utf8.h"
@@ -9,14 +9,19 @@
 namespace tessera {
 namespace {
 
+constexpr char32_t kFirstOther = 0x100;
+constexpr int kNoByte = -1;
+// Bytes by the characters that write them.
+using Alphabet = std::array<int16_t, kFirstOther + 256>;
+
 // Printable Latin-1 bytes map to themselves, the others to U+0100 and following, in order.
-std::unordered_map<char32_t, char> make_alphabet() {
-  std::unordered_map<char32_t, char> alphabet;
-  char32_t next = 0x100;
+Alphabet make_alphabet() {
+  Alphabet alphabet;
+  alphabet.fill(kNoByte);
+  char32_t next = kFirstOther;
   for (unsigned byte = 0; byte < 256; ++byte) {
     const bool printable = (byte >= 0x21 && byte <= 0x7E) || (byte >= 0xA1 && byte != 0xAD);
-    alphabet.emplace(printable ? byte : next, static_cast<char>(byte));
-    if (!printable) ++next;
+    alphabet[printable ? byte : next++] = static_cast<int16_t>(byte);
   }
   return alphabet;
 }
@@ -81,14 +86,14 @@ const char* const kGpt2Pattern =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
 std::optional<std::string> decode_byte_level(std::string_view text) {
-  static const std::unordered_map<char32_t, char> kAlphabet = make_alphabet();
+  static const Alphabet kAlphabet = make_alphabet();
   std::string bytes;
   while (!text.empty()) {
     const Utf8Step step = next_utf8(text);
-    const auto found =
-        step.kind == Utf8Step::Kind::valid ? kAlphabet.find(step.character) : kAlphabet.end();
-    if (found == kAlphabet.end()) return std::nullopt;
-    bytes += found->second;
+    const bool known = step.kind == Utf8Step::Kind::valid && step.character < kAlphabet.size() &&
+                       kAlphabet[step.character] != kNoByte;
+    if (!known) return std::nullopt;
+    bytes += static_cast<char>(kAlphabet[step.character]);
     text.remove_prefix(step.size);
   }
   return bytes;

@@ -1,6 +1,7 @@
 #include "models/text/gguf_tokenizer.h"
 
 #include <algorithm>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -9,6 +10,7 @@
 #include "models/gguf/token_type.h"
 #include "models/json_fields.h"
 #include "models/status_macros.h"
+#include "models/text/bpe_lists.h"
 #include "models/text/gguf_patterns.h"
 #include "models/text/piece_tokenizer.h"
 #include "models/text/sentencepiece_encoder.h"
@@ -23,9 +25,9 @@ using nlohmann::json;
 
 // A token list of a GGUF file; all three have the same length.
 struct TokenLists {
-  json tokens;  // strings
-  json types;   // numbers of token_type.h; empty: all are normal
-  json scores;  // numbers, or empty
+  std::vector<std::string_view> tokens;  // views of the file
+  json types;                            // numbers of token_type.h; empty: all are normal
+  json scores;                           // numbers, or empty
 };
 
 class GgufTokenizerBuilder {
@@ -69,7 +71,7 @@ class GgufTokenizerBuilder {
   absl::Status read_lists() {
     const char* const names[] = {"tokenizer.ggml.tokens", "tokenizer.ggml.token_type",
                                  "tokenizer.ggml.scores"};
-    TESSERA_ASSIGN_OR_RETURN(lists_.tokens, read_list(names[0], &json::is_string));
+    TESSERA_ASSIGN_OR_RETURN(lists_.tokens, model_.texts(names[0]));
     TESSERA_ASSIGN_OR_RETURN(lists_.types, read_list(names[1], &json::is_number_integer));
     TESSERA_ASSIGN_OR_RETURN(lists_.scores, read_list(names[2], &json::is_number));
     const size_t count = lists_.tokens.size();
@@ -99,7 +101,7 @@ class GgufTokenizerBuilder {
     if (!fields_.has(key)) return role;
     const auto last = static_cast<int64_t>(lists_.tokens.size()) - 1;
     const auto id = static_cast<size_t>(fields_.integer(key, 0, last));
-    role.text = lists_.tokens[id].get<std::string>();
+    role.text = std::string(lists_.tokens[id]);
     return role;
   }
 
@@ -118,7 +120,7 @@ class GgufTokenizerBuilder {
     return config;
   }
 
-  // Writes the lists as a tokenizer.json, which has a reader.
+  // Writes all but the long lists as a tokenizer.json, which has a reader.
   absl::StatusOr<std::unique_ptr<Tokenizer>> byte_level() {
     const std::string pre = fields_.text_or("tokenizer.ggml.pre", "default");
     TESSERA_RETURN_IF_ERROR(fields_.status());
@@ -127,31 +129,40 @@ class GgufTokenizerBuilder {
       return absl::UnimplementedError(fields_.path() + ": tokenizer.ggml.pre: " + in_quotes(pre) +
                                       " is not supported; supported are " + gguf_split_names());
     }
-    TESSERA_ASSIGN_OR_RETURN(json merges, read_list("tokenizer.ggml.merges", &json::is_string));
+    TESSERA_ASSIGN_OR_RETURN(BpeLists lists, bpe_lists());
     TESSERA_ASSIGN_OR_RETURN(const TokenizerConfig config, read_config(split->adds_bos));
-    json vocabulary = json::object();
     json added = json::array();
     for (size_t id = 0; id < lists_.tokens.size(); ++id) {
-      const auto& text = lists_.tokens[id].get_ref<const std::string&>();
-      if (!vocabulary.emplace(text, id).second) {
-        return refuse("tokenizer.ggml.tokens", "the token " + in_quotes(text) + " is there twice");
-      }
       const int type = type_of(id);
       if (type == kGgufControlToken || type == kGgufUserDefinedToken) {
-        added.push_back({{"id", id}, {"content", text}, {"special", type == kGgufControlToken}});
+        added.push_back({{"id", id},
+                         {"content", std::string(lists_.tokens[id])},
+                         {"special", type == kGgufControlToken}});
       }
     }
-    json file = {{"model",
-                  {{"type", "BPE"},
-                   {"vocab", std::move(vocabulary)},
-                   {"merges", std::move(merges)},
-                   {"ignore_merges", split->ignore_merges}}},
+    json file = {{"model", {{"type", "BPE"}, {"ignore_merges", split->ignore_merges}}},
                  {"added_tokens", std::move(added)},
                  {"pre_tokenizer", pre_tokenizer(*split)},
                  {"decoder", {{"type", "ByteLevel"}}}};
     if (split->composes || is_qwen()) file["normalizer"] = {{"type", "NFC"}};
-    absl::StatusOr<std::unique_ptr<Tokenizer>> made = make_json_tokenizer(file, config);
+    absl::StatusOr<std::unique_ptr<Tokenizer>> made =
+        make_bpe_tokenizer(file, std::move(lists), config);
     return made.ok() ? std::move(made) : named(made.status());
+  }
+
+  absl::StatusOr<BpeLists> bpe_lists() const {
+    BpeLists lists;
+    for (size_t id = 0; id < lists_.tokens.size(); ++id) {
+      lists.tokens.push_back({lists_.tokens[id], static_cast<int32_t>(id)});
+    }
+    TESSERA_ASSIGN_OR_RETURN(const std::vector<std::string_view> merges,
+                             model_.texts("tokenizer.ggml.merges"));
+    for (size_t rank = 0; rank < merges.size(); ++rank) {
+      const auto sides = split_merge(merges[rank], rank);
+      if (!sides.ok()) return named(sides.status());
+      lists.merges.push_back(*sides);
+    }
+    return lists;
   }
 
   // As in transformers, the architecture decides too: old files of Qwen2 have no `pre`.
@@ -175,7 +186,7 @@ class GgufTokenizerBuilder {
     size_t bytes = 0;
     for (size_t id = 0; id < lists_.tokens.size(); ++id) {
       SentencePieceModel::Piece& piece = model.pieces.emplace_back();
-      piece.text = lists_.tokens[id].get<std::string>();
+      piece.text = std::string(lists_.tokens[id]);
       piece.score = lists_.scores[id].get<float>();
       piece.type = static_cast<SentencePieceModel::Type>(type_of(id));
       // The converter has undone the escape of spaces in these pieces.

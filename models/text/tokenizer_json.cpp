@@ -1,9 +1,12 @@
 #include "models/text/tokenizer_json.h"
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <utility>
+#include <vector>
 
+#include "models/json_fields.h"
 #include "models/status_macros.h"
 #include "models/text/json_file.h"
 #include "models/text/json_pipeline.h"
@@ -15,7 +18,10 @@ namespace tessera {
 namespace {
 
 using nlohmann::json;
-using Ids = std::unordered_map<std::string, int32_t>;
+using Ids = std::unordered_map<std::string_view, int32_t>;
+
+// A byte-level vocabulary writes a byte as a character of at most two bytes.
+constexpr size_t kMostBytesOfByte = 2;
 
 std::string byte_piece(unsigned byte) {
   char text[8];
@@ -25,12 +31,19 @@ std::string byte_piece(unsigned byte) {
 
 class JsonTokenizerBuilder {
  public:
-  JsonTokenizerBuilder(const json& file, const TokenizerConfig& config)
-      : file_(file), model_(json_member(file, "model")), config_(config) {}
+  // lists: empty: those of `file`
+  JsonTokenizerBuilder(const json& file, BpeLists lists, const TokenizerConfig& config)
+      : file_(file),
+        model_(json_member(file, "model")),
+        config_(config),
+        lists_(std::move(lists)) {}
 
   absl::StatusOr<std::unique_ptr<Tokenizer>> run() {
     TESSERA_RETURN_IF_ERROR(check_model());
     TESSERA_ASSIGN_OR_RETURN(pipeline_, JsonPipeline::parse(file_));
+    if (lists_.tokens.empty()) {
+      TESSERA_ASSIGN_OR_RETURN(lists_, read_bpe_lists(model_));
+    }
     TESSERA_RETURN_IF_ERROR(read_vocabulary());
     TESSERA_RETURN_IF_ERROR(read_added_tokens());
     TESSERA_RETURN_IF_ERROR(add_configured_tokens());
@@ -64,21 +77,19 @@ class JsonTokenizerBuilder {
   }
 
   absl::Status read_vocabulary() {
-    const json& vocabulary = json_member(model_, "vocab");
-    if (!vocabulary.is_object() || vocabulary.empty()) {
-      return absl::InvalidArgumentError("model without \"vocab\"");
-    }
-    std::unordered_map<int32_t, const std::string*> owners;
-    for (const auto& [text, value] : vocabulary.items()) {
-      TESSERA_ASSIGN_OR_RETURN(const int32_t id, json_token_id(value, "\"" + text + "\""));
-      const auto [entry, fresh] = ids_.emplace(text, id);
-      const auto [owner, unique] = owners.emplace(id, &entry->first);
-      if (!unique) {
-        return absl::InvalidArgumentError("\"" + *owner->second + "\" and \"" + text +
-                                          "\" have the same id " + std::to_string(id));
+    ids_.reserve(lists_.tokens.size());
+    for (const auto& [text, id] : lists_.tokens) {
+      if (!ids_.emplace(text, id).second) {
+        return absl::InvalidArgumentError("the token " + in_quotes(text) + " is there twice");
       }
+      const auto index = static_cast<size_t>(id);
+      if (index >= texts_.size()) texts_.resize(std::max(index + 1, lists_.tokens.size()));
+      if (texts_[index]) {
+        return absl::InvalidArgumentError(in_quotes(*texts_[index]) + " and " + in_quotes(text) +
+                                          " have the same id " + std::to_string(id));
+      }
+      texts_[index] = text;
     }
-    for (const auto& [id, text] : owners) texts_.emplace(id, *text);
     return absl::OkStatus();
   }
 
@@ -89,11 +100,12 @@ class JsonTokenizerBuilder {
                                         std::to_string(token.id) + ", the vocabulary says " +
                                         std::to_string(known->second));
     }
-    const auto owner = texts_.find(token.id);
-    if (owner != texts_.end() && owner->second != token.content) {
-      return absl::InvalidArgumentError("added token " + std::to_string(token.id) + " \"" +
-                                        token.content + "\" is \"" + owner->second +
-                                        "\" in the vocabulary");
+    const auto index = static_cast<size_t>(token.id);
+    const auto owner = index < texts_.size() ? texts_[index] : std::nullopt;
+    if (owner && *owner != token.content) {
+      return absl::InvalidArgumentError("added token " + std::to_string(token.id) + " " +
+                                        in_quotes(token.content) + " is " + in_quotes(*owner) +
+                                        " in the vocabulary");
     }
     token.special = token.special || config_.special_texts.count(token.content) != 0;
     return parts_.added.add(std::move(token));
@@ -152,20 +164,22 @@ class JsonTokenizerBuilder {
     return token != nullptr && token->special;
   }
 
-  bool is_byte(const std::string& text) const {
-    return vocabulary_.byte_fallback && bytes_by_text_.count(text) != 0;
+  bool is_byte(std::string_view text) const {
+    return vocabulary_.byte_fallback && bytes_by_text_.count(std::string(text)) != 0;
   }
 
-  // Fills the ids that plain text can be encoded to: all except special tokens and byte pieces.
+  // Fills the ids that plain text can be encoded to: all except special tokens and byte pieces. Of
+  // a byte-level vocabulary, texts are looked up byte by byte, and whole only with ignore_merges.
   void fill_plain_ids() {
     for (unsigned byte = 0; byte < 256; ++byte) {
       const auto found = ids_.find(byte_piece(byte));
       bytes_[byte] = found == ids_.end() ? -1 : found->second;
       bytes_by_text_.emplace(byte_piece(byte), static_cast<char>(byte));
     }
-    for (const auto& [text, id] : ids_) {
+    for (const auto& [text, id] : lists_.tokens) {
       if (is_special(id)) continue;
       if (pipeline_.byte_level) {
+        if (!vocabulary_.ignore_merges && text.size() > kMostBytesOfByte) continue;
         if (auto bytes = decode_byte_level(text)) vocabulary_.ids.emplace(std::move(*bytes), id);
       } else if (!is_byte(text)) {
         vocabulary_.ids.emplace(text, id);
@@ -173,35 +187,20 @@ class JsonTokenizerBuilder {
     }
   }
 
-  // A merge is written as "a b" or ["a", "b"].
-  static absl::StatusOr<std::pair<std::string, std::string>> merge_sides(const json& item,
-                                                                         size_t rank) {
-    const std::string name = "merge " + std::to_string(rank);
-    if (item.is_array() && item.size() == 2 && item[0].is_string() && item[1].is_string()) {
-      return std::pair(item[0].get<std::string>(), item[1].get<std::string>());
-    }
-    if (!item.is_string()) return absl::InvalidArgumentError(name + " is no pair");
-    const auto& text = item.get_ref<const std::string&>();
-    const size_t space = text.find(' ');
-    if (space == std::string::npos || text.find(' ', space + 1) != std::string::npos) {
-      return absl::InvalidArgumentError(name + " \"" + text + "\" is no pair");
-    }
-    return std::pair(text.substr(0, space), text.substr(space + 1));
-  }
-
   absl::Status read_merges() {
-    const json& merges = json_member(model_, "merges");
-    if (!merges.is_array()) return absl::InvalidArgumentError("model without a list \"merges\"");
-    for (size_t rank = 0; rank < merges.size(); ++rank) {
-      TESSERA_ASSIGN_OR_RETURN(const auto sides, merge_sides(merges[rank], rank));
-      const std::string both = sides.first + sides.second;
+    std::string both;
+    vocabulary_.merges.reserve(lists_.merges.size());
+    for (size_t rank = 0; rank < lists_.merges.size(); ++rank) {
+      const auto& [left, right] = lists_.merges[rank];
+      both.assign(left).append(right);
       int32_t found[3] = {};
-      const std::string* names[3] = {&sides.first, &sides.second, &both};
+      const std::string_view names[3] = {left, right, both};
       for (size_t i = 0; i < 3; ++i) {
-        const auto id = ids_.find(*names[i]);
+        const auto id = ids_.find(names[i]);
         if (id == ids_.end()) {
-          return absl::InvalidArgumentError("merge " + std::to_string(rank) + " needs \"" +
-                                            *names[i] + "\", which is not in the vocabulary");
+          return absl::InvalidArgumentError("merge " + std::to_string(rank) + " needs " +
+                                            in_quotes(names[i]) +
+                                            ", which is not in the vocabulary");
         }
         found[i] = id->second;
       }
@@ -212,11 +211,11 @@ class JsonTokenizerBuilder {
     return absl::OkStatus();
   }
 
-  std::string printed(const std::string& text) const {
-    if (pipeline_.byte_level) return decode_byte_level(text).value_or(text);
-    if (is_byte(text)) return {bytes_by_text_.at(text)};
-    if (!pipeline_.metaspace.marks_spaces) return text;
-    std::string result = text;
+  std::string printed(std::string_view text) const {
+    if (pipeline_.byte_level) return decode_byte_level(text).value_or(std::string(text));
+    std::string result(text);
+    if (is_byte(text)) return {bytes_by_text_.at(result)};
+    if (!pipeline_.metaspace.marks_spaces) return result;
     for (size_t at = result.find(kMetaspace); at != std::string::npos;
          at = result.find(kMetaspace, at)) {
       result.replace(at, kMetaspace.size(), " ");
@@ -225,10 +224,9 @@ class JsonTokenizerBuilder {
   }
 
   void fill_pieces() {
-    for (const auto& [text, id] : ids_) {
-      const auto index = static_cast<size_t>(id);
-      if (index >= parts_.pieces.size()) parts_.pieces.resize(index + 1);
-      parts_.pieces[index].bytes = printed(text);
+    parts_.pieces.resize(texts_.size());
+    for (const auto& [text, id] : lists_.tokens) {
+      parts_.pieces[static_cast<size_t>(id)].bytes = printed(text);
     }
     put_added_pieces(parts_);
   }
@@ -293,8 +291,9 @@ class JsonTokenizerBuilder {
   const json& model_;
   const TokenizerConfig& config_;
   JsonPipeline pipeline_;
-  Ids ids_;  // the vocabulary as written in the file
-  std::unordered_map<int32_t, std::string> texts_;
+  BpeLists lists_;
+  Ids ids_;                                             // the vocabulary as written in the file
+  std::vector<std::optional<std::string_view>> texts_;  // the same by id
   std::unordered_map<std::string, char> bytes_by_text_;
   std::array<int32_t, 256> bytes_{};
   BpeVocabulary vocabulary_;
@@ -305,7 +304,12 @@ class JsonTokenizerBuilder {
 
 absl::StatusOr<std::unique_ptr<Tokenizer>> make_json_tokenizer(const json& file,
                                                                const TokenizerConfig& config) {
-  return JsonTokenizerBuilder(file, config).run();
+  return JsonTokenizerBuilder(file, {}, config).run();
+}
+
+absl::StatusOr<std::unique_ptr<Tokenizer>> make_bpe_tokenizer(const json& file, BpeLists lists,
+                                                              const TokenizerConfig& config) {
+  return JsonTokenizerBuilder(file, std::move(lists), config).run();
 }
 
 }  // namespace tessera

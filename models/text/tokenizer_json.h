@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
+#include "models/text/bpe_lists.h"
 #include "models/text/tokenizer.h"
 #include "models/text/tokenizer_config.h"
 #include "nlohmann/json.hpp"
@@ -16,5 +17,10 @@ namespace tessera {
 // unsupported part.
 absl::StatusOr<std::unique_ptr<Tokenizer>> make_json_tokenizer(const nlohmann::json& file,
                                                                const TokenizerConfig& config);
+
+// The same with the lists of another file; `file` has none. A token may be there once.
+absl::StatusOr<std::unique_ptr<Tokenizer>> make_bpe_tokenizer(const nlohmann::json& file,
+                                                              BpeLists lists,
+                                                              const TokenizerConfig& config);
 
 }  // namespace tessera

@@ -36,6 +36,7 @@ class GrammarCompiler {
     int64_t mask_bytes = 16 << 20;          // of the masks of all grammars that are kept
     int64_t compile_bytes = kCompileBytes;  // of one compilation
   };
+  // Prepares the vocabulary on a thread of its own, for which the first compile() waits.
   // Returns: null if this server was built without xgrammar.
   static std::unique_ptr<GrammarCompiler> create(GrammarVocabulary vocabulary,
                                                  const Limits& limits);

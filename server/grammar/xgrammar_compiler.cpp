@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <exception>
+#include <future>
 #include <optional>
 #include <random>
 #include <stdexcept>
@@ -214,23 +215,38 @@ class Compiled final : public TokenGrammar {
   const SharedGrammar grammar_;
 };
 
+// The library's compilers. Their functions are thread-safe, and only lack `const`.
+struct Compilers {
+  explicit Compilers(const GrammarVocabulary& vocabulary)
+      : of_model(
+            xgrammar::TokenizerInfo(vocabulary.bytes, xgrammar::VocabType::RAW,
+                                    static_cast<int>(vocabulary.bytes.size()), vocabulary.end_ids),
+            /*max_threads=*/1, /*cache_enabled=*/false),
+        of_trial(trial_tokens(), /*max_threads=*/1, /*cache_enabled=*/false) {}
+
+  xgrammar::GrammarCompiler of_model;
+  xgrammar::GrammarCompiler of_trial;
+};
+
 class XgrammarCompiler final : public GrammarCompiler {
  public:
+  // The library sorts a vocabulary for a tenth of a second, which no start waits for.
   XgrammarCompiler(GrammarVocabulary vocabulary, const Limits& limits)
       : time_(limits.time),
         compile_bytes_(limits.compile_bytes),
         vocab_(std::ssize(vocabulary.bytes)),
-        compiler_(xgrammar::TokenizerInfo(vocabulary.bytes, xgrammar::VocabType::RAW,
-                                          static_cast<int>(vocabulary.bytes.size()),
-                                          std::move(vocabulary.end_ids)),
-                  /*max_threads=*/1, /*cache_enabled=*/false),
-        trial_compiler_(trial_tokens(), /*max_threads=*/1, /*cache_enabled=*/false),
+        compilers_(std::async(std::launch::async,
+                              [vocabulary = std::move(vocabulary)]() mutable {
+                                const GrammarVocabulary freed_here = std::move(vocabulary);
+                                return std::make_unique<Compilers>(freed_here);
+                              })),
         masks_(std::make_shared<MaskCache>(limits.mask_bytes)) {}
 
   absl::StatusOr<CompiledGrammar> compile(const GrammarSpec& spec) const override {
-    warnings.clear();
-    const MemoryLimit memory(compile_bytes_, compiling_);
     try {
+      compilers_.wait();
+      warnings.clear();
+      const MemoryLimit memory(compile_bytes_, compiling_);
       try_few_tokens(spec);
       const TimeLimit limit(time_.count() - time_.count() / kLeftToEnd);
       const xgrammar::CompiledGrammar compiled = compiled_of(spec);
@@ -257,7 +273,8 @@ class XgrammarCompiler final : public GrammarCompiler {
     if (spec.kind == GrammarSpec::Kind::gbnf &&
         spec.text.find("::=", first + 1) != std::string::npos) {
       const TimeLimit limit(std::min(kTrialTime, time_.count()));
-      const xgrammar::CompiledGrammar compiled = trial_compiler_.CompileGrammar(spec.text);
+      const xgrammar::CompiledGrammar compiled =
+          compilers_.get()->of_trial.CompileGrammar(spec.text);
       try_steps(xgrammar::GrammarMatcher(compiled), compiled.GetTokenizerInfo().GetVocabSize(),
                 kMeanTrialStepTime);
     }
@@ -297,30 +314,31 @@ class XgrammarCompiler final : public GrammarCompiler {
   }
 
   xgrammar::CompiledGrammar compiled_of(const GrammarSpec& spec) const {
+    xgrammar::GrammarCompiler& compiler = compilers_.get()->of_model;
     switch (spec.kind) {
       case GrammarSpec::Kind::json:
-        return compile_schema(R"({"type":"object","additionalProperties":true})");
+        return compile_schema(compiler, R"({"type":"object","additionalProperties":true})");
       case GrammarSpec::Kind::json_schema:
-        return compile_schema(spec.text);
+        return compile_schema(compiler, spec.text);
       case GrammarSpec::Kind::regex:
-        return compiler_.CompileRegex(spec.text);
+        return compiler.CompileRegex(spec.text);
       case GrammarSpec::Kind::gbnf:
-        return compiler_.CompileGrammar(spec.text);
+        return compiler.CompileGrammar(spec.text);
       case GrammarSpec::Kind::structural_tag:
-        return compiler_.CompileStructuralTag(spec.text);
+        return compiler.CompileStructuralTag(spec.text);
     }
     throw std::logic_error("a kind of grammar without a case");
   }
-  xgrammar::CompiledGrammar compile_schema(const std::string& schema) const {
-    return compiler_.CompileJSONSchema(schema, /*any_whitespace=*/true, std::nullopt, std::nullopt,
-                                       /*strict_mode=*/true, kWhitespace);
+  static xgrammar::CompiledGrammar compile_schema(xgrammar::GrammarCompiler& compiler,
+                                                  const std::string& schema) {
+    return compiler.CompileJSONSchema(schema, /*any_whitespace=*/true, std::nullopt, std::nullopt,
+                                      /*strict_mode=*/true, kWhitespace);
   }
 
   const std::chrono::nanoseconds time_;
   const int64_t compile_bytes_;
   const int64_t vocab_;
-  mutable xgrammar::GrammarCompiler compiler_;  // thread-safe: its functions only lack `const`
-  mutable xgrammar::GrammarCompiler trial_compiler_;
+  const std::shared_future<std::unique_ptr<Compilers>> compilers_;
   const std::shared_ptr<MaskCache> masks_;  // of all grammars
   mutable std::atomic<int32_t> next_number_ = 0;
   mutable std::atomic<int64_t> compiling_ = 0;  // bytes of the compilations that run

@@ -190,6 +190,30 @@ TEST_F(GgufModelTest, OpensTheFilesOfASplitModel) {
   EXPECT_EQ(model->find_tensor("c"), nullptr);
 }
 
+TEST_F(GgufModelTest, GivesListsOfTextsAsViewsOfTheFile) {
+  const std::filesystem::path path = directory_ / "texts.gguf";
+  write_file(path, one_tensor()
+                       .texts("texts", {"x", "", "a\xC3\xA9"})
+                       .texts("none", {})
+                       .numbers<int32_t>("no numbers", 5, {})
+                       .numbers<int32_t>("numbers", 5, {1})
+                       .text("text", "x")
+                       .file());
+  const auto model = GgufModel::open(path);
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_THAT(*model->texts("texts"), testing::ElementsAre("x", "", "a\xC3\xA9"));
+  const std::span<const std::byte> mapped = model->files().front().mapped().bytes();
+  const auto* first = reinterpret_cast<const std::byte*>(model->texts("texts")->front().data());
+  EXPECT_TRUE(first > mapped.data() && first < mapped.data() + mapped.size());
+  for (const char* key : {"none", "no numbers", "missing"}) {
+    EXPECT_THAT(*model->texts(key), testing::IsEmpty()) << key;
+  }
+  EXPECT_THAT(std::string(model->texts("numbers").status().message()),
+              testing::AllOf(HasSubstr(path.string()), HasSubstr("numbers"),
+                             HasSubstr("an element of another type")));
+  EXPECT_THAT(std::string(model->texts("text").status().message()), HasSubstr("is no list"));
+}
+
 TEST_F(GgufModelTest, RefusesSplitFilesThatDoNotFit) {
   const auto first = directory_ / "m-00001-of-00002.gguf";
   const auto second = directory_ / "m-00002-of-00002.gguf";

@@ -250,6 +250,11 @@ TEST_F(GgufTokenizerTest, RefusesListsThatDoNotFit) {
   expect_refused(start("gpt2").texts(tokens, {"a"}).numbers<int32_t>(types, 5, {9}), "type 9");
   expect_refused(start("gpt2").texts(tokens, {"a"}).texts("tokenizer.ggml.merges", {"a b"}),
                  "is not in the vocabulary");
+  for (const char* merge : {"ab", "a b c", ""}) {
+    expect_refused(start("gpt2").texts(tokens, {"a"}).texts("tokenizer.ggml.merges", {merge}),
+                   "the tokenizer: merge 0 \"" + std::string(merge) + "\" is no pair");
+  }
+  expect_refused(start("gpt2").texts(tokens, {"a"}).u32("tokenizer.ggml.merges", 1), "is no list");
   expect_refused(byte_level("gpt-2").text("tokenizer.ggml.add_bos_token", "yes"), "add_bos_token");
   expect_refused(start("llama").texts(tokens, {"a"}), "tokenizer.ggml.scores");
   expect_refused(start("llama")
