@@ -55,6 +55,15 @@ ModelConfig gemma(int32_t context, int32_t window) {
   return config;
 }
 
+// The shape of Mistral's windows beside one layer that sees everything.
+ModelConfig ministral(int32_t context, int32_t window) {
+  ModelConfig config = mistral(context, window);
+  config.architecture = "MinistralForCausalLM";
+  config.layers = 3;
+  config.layer_kinds = {{.windowed = true}, {.windowed = false}, {.windowed = true}};
+  return config;
+}
+
 std::vector<int32_t> text(int32_t tokens, int32_t first = 0) {
   std::vector<int32_t> prompt;
   for (int32_t i = 0; i < tokens; ++i) {
@@ -123,6 +132,42 @@ class WindowedPages : public testing::Test {
                          sink->finish()->kv.usage.bytes});
     }
     return answers;
+  }
+
+  // Sections of the layer without a window are compressed; the others hold what their windows see.
+  void expect_windows_beside_sections(int32_t prompt) {
+    const int32_t stored = prompt + 2;  // the last token is not stored
+    const int32_t window = config_.sliding_window;
+    for (const bool prefix_cache : {false, true}) {
+      SCOPED_TRACE(prefix_cache ? "with a prefix cache" : "without");
+      EngineOptions options;
+      options.kv = *find_kv_preset("replay-50");
+      options.max_sequences = 1;
+      options.prefix_cache = prefix_cache;
+      const auto freed = engine(options, false);
+      const Answer answer = ask(*freed, {text(prompt)}, 3)[0];
+      const KvArenaShape& shape = freed->kv().shape();
+      const int32_t capacity = shape.layout(0).capacity;
+      const int32_t section = options.kv.policy.section;
+      const int32_t sections = stored / section;
+      const int32_t closed = stored / kKvGroup * kKvGroup;
+      const int32_t whole = (sections * section / 2 + closed - sections * section) / capacity;
+      // The first position that a query at the last border of pages sees.
+      const int32_t step = prefix_cache ? section : kKvGroup;
+      const int32_t border = stored / step * step;
+      const int32_t windowed = (closed - (border + 1 - window) / kKvGroup * kKvGroup) / capacity;
+      const int64_t bytes =
+          (shape.whole_rows() * whole + shape.windowed_rows() * windowed) * shape.page_bytes;
+      EXPECT_EQ(answer.bytes, bytes + shape.slot_bytes());
+      RecordProperty(prefix_cache ? "bytes_with_a_prefix_cache" : "bytes", std::to_string(bytes));
+      if (prefix_cache) {
+        const Answer again = ask(*freed, {text(prompt)}, 3)[0];
+        EXPECT_EQ(again.cached, sections * section);
+        expect_same({again}, {answer});
+      } else {
+        expect_same({answer}, ask(*engine(options, true), {text(prompt)}, 3));
+      }
+    }
   }
 
   static void expect_same(const std::vector<Answer>& answers, const std::vector<Answer>& others) {
@@ -247,41 +292,14 @@ TEST_F(WindowedPages, StayAsTheyAreWhereTheLadderDemotes) {
   EXPECT_GT(cached, 0);
 }
 
-// Sections of the layer without a window are compressed; the others hold what their windows see.
 TEST_F(WindowedPages, AreAllThatLayersHoldBesideSectionsOfReplay50) {
-  constexpr int32_t kWindow = 700;
-  constexpr int32_t kPrompt = 6000;
-  constexpr int32_t kStored = kPrompt + 2;  // the last token is not stored
-  write(gemma(8192, kWindow));
-  for (const bool prefix_cache : {false, true}) {
-    SCOPED_TRACE(prefix_cache ? "with a prefix cache" : "without");
-    EngineOptions options;
-    options.kv = *find_kv_preset("replay-50");
-    options.max_sequences = 1;
-    options.prefix_cache = prefix_cache;
-    const auto freed = engine(options, false);
-    const Answer answer = ask(*freed, {text(kPrompt)}, 3)[0];
-    const KvArenaShape& shape = freed->kv().shape();
-    const int32_t capacity = shape.layout(0).capacity;
-    const int32_t section = options.kv.policy.section;
-    const int32_t sections = kStored / section;
-    const int32_t closed = kStored / kKvGroup * kKvGroup;
-    const int32_t whole = (sections * section / 2 + closed - sections * section) / capacity;
-    // The first position that a query at the last border of pages sees.
-    const int32_t border =
-        kStored / (prefix_cache ? section : kKvGroup) * (prefix_cache ? section : kKvGroup);
-    const int32_t windowed = (closed - (border + 1 - kWindow) / kKvGroup * kKvGroup) / capacity;
-    EXPECT_EQ(answer.bytes,
-              (shape.whole_rows() * whole + shape.windowed_rows() * windowed) * shape.page_bytes +
-                  shape.slot_bytes());
-    if (prefix_cache) {
-      const Answer again = ask(*freed, {text(kPrompt)}, 3)[0];
-      EXPECT_EQ(again.cached, sections * section);
-      expect_same({again}, {answer});
-    } else {
-      expect_same({answer}, ask(*engine(options, true), {text(kPrompt)}, 3));
-    }
-  }
+  write(gemma(8192, 700));
+  expect_windows_beside_sections(6000);
+}
+
+TEST_F(WindowedPages, AreAllThatLayersOf32kTokensHoldBesideSectionsOfReplay50) {
+  write(ministral(32'768, 4096));
+  expect_windows_beside_sections(32'000);
 }
 
 // Memory for one whole context. A hit has the bits of a miss, also where windows were dropped.
