@@ -14,8 +14,8 @@ std::string_view view_of(const nlohmann::json& text) {
 }
 
 // A merge is written as "a b" or ["a", "b"].
-absl::StatusOr<std::pair<std::string_view, std::string_view>> merge_sides(const nlohmann::json& item,
-                                                                          size_t rank) {
+absl::StatusOr<std::pair<std::string_view, std::string_view>> merge_sides(
+    const nlohmann::json& item, size_t rank) {
   if (item.is_array() && item.size() == 2 && item[0].is_string() && item[1].is_string()) {
     return std::pair(view_of(item[0]), view_of(item[1]));
   }
