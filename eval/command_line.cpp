@@ -75,7 +75,8 @@ void declare_what(CLI::App& app, EvalOptions& options) {
       ->check(CLI::Range(32, 1 << 24));
   app.add_option(
          "--samples", options.tasks.samples,
-         "questions of each depth and length [8]; contexts of documents of each length [12]")
+         "questions of each depth and length [8]; contexts of documents of each length [12]; chats "
+         "with tools of each length [50]")
       ->check(CLI::Range(1, 1'000'000));
   app.add_option("--questions", options.tasks.questions,
                  "questions of each context of documents [12]")
@@ -199,6 +200,7 @@ absl::StatusOr<EvalCommand> parse_eval_command(int argc, const char* const* argv
   if (command.lists_methods) {
     return command;
   }
+  command.options.tasks.model = command.options.model;
   if (command.options.profile) {
     choose_profiling_tasks(app, command.options.tasks);
   }

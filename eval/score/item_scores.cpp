@@ -5,6 +5,7 @@
 #include <numeric>
 #include <optional>
 
+#include "eval/score/calls.h"
 #include "kernels/check.h"
 
 namespace tessera {
@@ -39,6 +40,8 @@ bool is_right(Scoring scoring, const Item& item, const std::vector<TrialResult>&
       return likeliest_choice(item, results, false) == item.right;
     case Scoring::contains:
       return results.at(0).text.find(item.answer) != std::string::npos;
+    case Scoring::calls:
+      return have_same_calls(results.at(0).text, item.answer);
     case Scoring::exact:
       return std::all_of(results.at(0).likeliest.begin(), results.at(0).likeliest.end(),
                          [](uint8_t likeliest) { return likeliest != 0; });

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <fstream>
 #include <iterator>
+#include <memory>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -13,8 +15,10 @@
 #include "eval/tasks/held_out_text.h"
 #include "eval/tasks/jsonl.h"
 #include "eval/tasks/retrieval.h"
+#include "eval/tasks/tool_calls.h"
 #include "eval/tasks/writing.h"
 #include "models/status_macros.h"
+#include "models/text/chat_template.h"
 
 namespace tessera {
 namespace {
@@ -27,19 +31,28 @@ struct Profile {
   int32_t generations;
   int32_t generated;
   DocumentGrid documents;
+  ToolCallGrid tools;
 };
 
 Profile full_profile() {
-  return {{384, 128},      {{256, 512, 1024, 1536}, {0, 0.25, 0.5, 0.75, 1}, 8}, 64, 256, 2, 1000,
-          {{1024}, 12, 12}};
+  return {{384, 128},
+          {{256, 512, 1024, 1536}, {0, 0.25, 0.5, 0.75, 1}, 8},
+          64,
+          256,
+          2,
+          1000,
+          {{1024}, 12, 12},
+          {{1024, 2048, 4096, 8192}, 50}};
 }
 
 Profile quick_profile() {
-  return {{192, 64}, {{128, 384}, {0, 0.5, 1}, 4}, 16, 192, 1, 160, {{384}, 6, 6}};
+  return {{192, 64}, {{128, 384}, {0, 0.5, 1}, 4}, 16, 192, 1, 160, {{384}, 6, 6}, {{1024}, 12}};
 }
 
-// The text again, but without the prompt's distributions, so it is in none of the groups.
+// The text again, but without the prompt's distributions, so it is in none of the groups. Neither
+// are chats with tools, because many models have no chat template.
 constexpr std::string_view kContinuation = "continuation";
+constexpr std::string_view kToolCalls = "tools";
 constexpr std::string_view kWriting[] = {"text", "generation", "copy"};
 
 std::string document_name(const DocumentKind& kind, Asked asked) {
@@ -89,10 +102,12 @@ class TaskMaker {
     if (!options.lengths.empty()) {
       profile_.grid.lengths = options.lengths;
       profile_.documents.lengths = options.lengths;
+      profile_.tools.lengths = options.lengths;
     }
     if (options.samples > 0) {
       profile_.grid.samples = options.samples;
       profile_.documents.contexts = options.samples;
+      profile_.tools.cases = options.samples;
     }
     if (options.questions > 0) profile_.documents.questions = options.questions;
     if (options.windows.size() == 2) {
@@ -125,9 +140,12 @@ class TaskMaker {
     if (name == "copy") {
       return make_copy(profile_.copies, profile_.copy_length, tokenizer_, seed);
     }
+    if (name == kToolCalls) return make_tools(seed);
     for (const RetrievalKind& kind : retrieval_kinds()) {
       if (kind.name == name) {
-        return make_retrieval(kind, fitting_grid(), tokenizer_, seed);
+        RetrievalGrid grid = profile_.grid;
+        grid.lengths = fitting(grid.lengths);
+        return make_retrieval(kind, grid, tokenizer_, seed);
       }
     }
     for (const DocumentKind& kind : document_kinds()) {
@@ -145,16 +163,30 @@ class TaskMaker {
   }
 
  private:
-  // Returns: the grid without lengths that exceed the context. Requested lengths are all kept;
+  // Returns: the lengths without those that exceed the context. Requested lengths are all kept;
   // their items that do not fit are counted as left out.
-  RetrievalGrid fitting_grid() const {
-    RetrievalGrid grid = profile_.grid;
+  std::vector<int32_t> fitting(std::vector<int32_t> lengths) const {
     if (options_.lengths.empty()) {
-      grid.lengths.erase(std::remove_if(grid.lengths.begin(), grid.lengths.end(),
-                                        [this](int32_t length) { return length > context_; }),
-                         grid.lengths.end());
+      std::erase_if(lengths, [this](int32_t length) { return length > context_; });
     }
-    return grid;
+    return lengths;
+  }
+
+  absl::StatusOr<Task> make_tools(uint64_t seed) const {
+    TESSERA_ASSIGN_OR_RETURN(const std::unique_ptr<ChatTemplate> chat, tool_template());
+    ToolCallGrid grid = profile_.tools;
+    grid.lengths = fitting(grid.lengths);
+    return make_tool_calls(grid, *chat, tokenizer_, Material(seed));
+  }
+
+  // Returns: the template that renders chats with tools.
+  absl::StatusOr<std::unique_ptr<ChatTemplate>> tool_template() const {
+    for (const auto& find : {find_tool_template, find_chat_template}) {
+      TESSERA_ASSIGN_OR_RETURN(const std::optional<std::string> source, find(options_.model));
+      if (source) return ChatTemplate::parse(*source);
+    }
+    return absl::InvalidArgumentError(
+        absl::StrCat("the task tools: ", options_.model.string(), " has no chat template"));
   }
 
   const TaskOptions& options_;
@@ -206,8 +238,9 @@ absl::Status drop_what_is_too_long(int32_t context, Task& task) {
 }  // namespace
 
 std::string task_names() {
-  return absl::StrCat(absl::StrJoin(built_in_names(), ", "), ", ", std::string(kContinuation),
-                      ", documents, ", absl::StrJoin(document_names(), ", "));
+  return absl::StrCat(absl::StrJoin(built_in_names(), ", "), ", ", std::string(kContinuation), ", ",
+                      std::string(kToolCalls), ", documents, ",
+                      absl::StrJoin(document_names(), ", "));
 }
 
 absl::StatusOr<std::vector<Task>> make_tasks(const TaskOptions& options, const Tokenizer& tokenizer,

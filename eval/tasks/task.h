@@ -13,6 +13,7 @@ enum class Scoring : uint8_t {
   text,      // compared trials: perplexity, KL divergence and top-1 agreement
   exact,     // every forced token is the likeliest: greedy decoding would have written the answer
   contains,  // the generated text contains the answer
+  calls,     // the generated text has the calls of the answer, and no others (score/calls.h)
   choice,    // the right continuation is the likeliest of several
 };
 
@@ -22,7 +23,7 @@ struct Item {
   std::vector<Trial> trials{};
   int32_t length = 0;                  // column of the depth x length grid, tokens; 0: none
   double depth = -1;                   // row of the grid, 0 (begin) to 1 (end); -1: none
-  std::string answer{};                // for `contains`
+  std::string answer{};                // for `contains`; for `calls`, a text with them
   size_t right = 0;                    // for `choice`: index of the right trial
   std::vector<std::string> choices{};  // for `choice`, as given
 };
