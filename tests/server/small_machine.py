@@ -92,9 +92,12 @@ def first_request(server):
     room = int(re.search(r"a sequence may have (\d+)", server.text())[1]) - 600
     text = line * int(min(REQUEST, room) / each + 1)
     instructions = "You are a coding agent. Read the file and answer in one line.\n" + text
-    answer = server.ask("/v1/chat/completions", {
-        "messages": [{"role": "system", "content": instructions}, {"role": "user", "content": "What does step return?"}],
-        "tools": [TOOL], "max_tokens": 16})
+    if "has no chat template" in server.text():
+        answer = server.ask("/v1/completions", {"prompt": instructions, "max_tokens": 16})
+    else:
+        answer = server.ask("/v1/chat/completions", {
+            "messages": [{"role": "system", "content": instructions}, {"role": "user", "content": "What does step return?"}],
+            "tools": [TOOL], "max_tokens": 16})
     return answer["usage"]["prompt_tokens"], min(REQUEST, room)
 
 
@@ -107,7 +110,7 @@ def serves(model):
         print(f"{pathlib.Path(model).name}: {tokens} tokens were answered on 8 GiB, "
               f"{server.resident() / GIB:.2f} GiB resident, {group.most() / GIB:.2f} GiB of the group at most")
         for line in server.text().splitlines():
-            if "sequence may have" in line or "context" in line:
+            if "sequence may have" in line or " context " in line:
                 print(" ", line)
         return tokens >= least and server.process.poll() is None
 
