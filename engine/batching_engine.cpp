@@ -47,7 +47,7 @@ BatchingEngine::BatchingEngine(Parts parts)
       wishes_(*kv_),
       replay_(*kv_),
       builder_(*kv_, {options_.max_step_tokens, options_.max_sequences}),
-      speculation_(*kv_),
+      speculation_(*kv_, std::move(parts.draft_model), options_.max_sequences),
       pooler_(*model_, backend_, stream_),
       sampler_(std::move(parts.sampler),
                StepMasks(ranks_, config_.vocab, options_.max_sequences, backend_, stream_), *model_,

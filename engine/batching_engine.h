@@ -32,7 +32,8 @@ class BatchingEngine final : public Engine {
     std::unique_ptr<KvCache> kv;
     std::unique_ptr<BlockTiers> tiers;  // null: none
     Sampler sampler;
-    const Backend& backend;  // not owned; outlives the engine
+    std::unique_ptr<DraftModel> draft_model;  // null: none
+    const Backend& backend;                   // not owned; outlives the engine
     Stream stream;
   };
   explicit BatchingEngine(Parts parts);

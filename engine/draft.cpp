@@ -47,6 +47,39 @@ void Draft::learn(int32_t drafted, int32_t accepted) {
   }
 }
 
+int32_t DraftLength::choose(float step_cost) const {
+  // On a CPU a further row of a small step takes about a tenth of a step with one
+  // (docs/measurements/2026-11-29-speculation.md).
+  constexpr float kRowCost = 0.1f;
+  int32_t best = 0;
+  float best_speed = 1;
+  float right = 1;   // chance that all tokens so far are right
+  float tokens = 1;  // expected: the step itself chooses one
+  for (int32_t count = 1; count <= kMostOfModel; ++count) {
+    right *= chosen_share_;
+    tokens += right;
+    const float speed = tokens / (1 + static_cast<float>(count) * (kRowCost + step_cost));
+    if (speed > best_speed) {
+      best_speed = speed;
+      best = count;
+    }
+  }
+  return best;
+}
+
+void DraftLength::learn(int32_t drafted, int32_t accepted) {
+  constexpr float kNewest = 0.06f;  // weight of one token
+  for (int32_t i = 0; i < std::min(accepted + 1, drafted); ++i) {
+    const float right = i < accepted ? 1.0f : 0.0f;
+    chosen_share_ += kNewest * (right - chosen_share_);
+  }
+}
+
+void DraftLength::rest() {
+  constexpr float kRecovery = 0.002f;
+  chosen_share_ = std::min(chosen_share_ + kRecovery, 1.0f);
+}
+
 int32_t share_rows(int32_t room, std::span<int32_t> drafts) {
   int32_t all = std::accumulate(drafts.begin(), drafts.end(), 0);
   for (; all > std::max(room, 0); --all) {

@@ -38,6 +38,26 @@ class Draft {
   int32_t match_ = kShortestMatch;
 };
 
+// How many tokens a second model drafts for a sequence (engine/draft_model.h). Such a draft takes a
+// step of that model for each token. So it has the length that promises the most tokens for the
+// time, by the share of this sequence's drafted tokens that were chosen.
+class DraftLength {
+ public:
+  // step_cost: a step of the second model, in steps of the first one
+  // Returns: tokens to draft, at most kMostOfModel; 0 if the second model gains nothing.
+  int32_t choose(float step_cost) const;
+
+  // Learns from a draft of `drafted` > 0 tokens, of which the first `accepted` were right.
+  void learn(int32_t drafted, int32_t accepted);
+  // Called where choose() returned 0: texts change, so it is tried again after some tokens.
+  void rest();
+
+  static constexpr int32_t kMostOfModel = 7;
+
+ private:
+  float chosen_share_ = 0.75f;
+};
+
 // Shortens the longest drafts until together they have at most `room` tokens.
 // Returns: tokens that are left.
 int32_t share_rows(int32_t room, std::span<int32_t> drafts);

@@ -193,7 +193,8 @@ absl::StatusOr<std::unique_ptr<BlockTiers>> open_tiers(const EngineOptions& opti
 
 absl::StatusOr<std::unique_ptr<Engine>> Engine::create(const EngineOptions& options,
                                                        std::unique_ptr<Transformer> model,
-                                                       const Backend& backend, Stream stream) {
+                                                       const Backend& backend, Stream stream,
+                                                       std::unique_ptr<Transformer> draft) {
   const ModelConfig& config = model->config();
   TESSERA_RETURN_IF_ERROR(check_options(options, config));
   EngineOptions resolved = options;
@@ -211,9 +212,14 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::create(const EngineOptions& opti
   model->prepare(kv->view(), stream);
   TESSERA_ASSIGN_OR_RETURN(
       Sampler sampler, Sampler::create(config.vocab, model->max_logits_rows(), backend, stream));
+  std::unique_ptr<DraftModel> draft_model;
+  if (draft != nullptr) {
+    TESSERA_ASSIGN_OR_RETURN(
+        draft_model, DraftModel::create(resolved, std::move(draft), *model, backend, stream));
+  }
   return std::make_unique<BatchingEngine>(
       BatchingEngine::Parts{resolved, std::move(model), std::move(kv), std::move(tiers),
-                            std::move(sampler), backend, stream});
+                            std::move(sampler), std::move(draft_model), backend, stream});
 }
 
 }  // namespace tessera

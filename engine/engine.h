@@ -58,6 +58,8 @@ struct EngineOptions {
   // Drafts tokens of sequences that decode, where a step has few rows (engine/speculation.h). No
   // text changes by it.
   bool speculation = false;
+  // A step of the draft model (Engine::create), in steps of the model. 0: by their weights' bytes.
+  float draft_step_cost = 0;
   // Where prefix blocks go that are evicted, and come from when they are needed again.
   KvTierOptions tiers = {};
   bool kv_populate = false;  // take all of its memory at the start, not as pages are written
@@ -137,8 +139,9 @@ KvCacheOptions kv_cache_options(const EngineOptions& options, const ModelConfig&
 // functions may be called.
 class Engine {
  public:
-  // Requires: the model was loaded for step_limits(options), and over the same ranks. Collective
-  // over the ranks.
+  // draft: a second model that drafts tokens with options.speculation; null: none
+  // Requires: the model was loaded for step_limits(options), and over the same ranks; a draft model
+  // for DraftModel::limits(options), and there is one rank. Collective over the ranks.
   // Errors:
   //   InvalidArgument names the wrong option, with the numbers: KV memory that cannot hold one
   //     sequence of `context` tokens; a context beyond the model's; a KV policy that is
@@ -146,10 +149,11 @@ class Engine {
   //     or models; options.tiers of several ranks, of a device's pages, of a model with a sliding
   //     window, or without a prefix cache.
   //   ResourceExhausted: the system refuses the memory.
-  //   Those of BlockTiers::open.
+  //   Those of BlockTiers::open, and with a draft model those of DraftModel::create.
   static absl::StatusOr<std::unique_ptr<Engine>> create(const EngineOptions& options,
                                                         std::unique_ptr<Transformer> model,
-                                                        const Backend& backend, Stream stream);
+                                                        const Backend& backend, Stream stream,
+                                                        std::unique_ptr<Transformer> draft = {});
   virtual ~Engine() = default;  // calls stop()
 
   // Any thread. Queues a request.

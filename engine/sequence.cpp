@@ -247,13 +247,27 @@ bool Sequence::may_draft() const {
 void Sequence::draft(int32_t most) {
   tokens_.resize(known_);
   refused_ = false;
-  // The last token of all is chosen and never computed.
-  const auto room = static_cast<int32_t>(max_length_ - known_) - 1;
+  drafted_by_model_ = false;
   int32_t drafted[kMostDrafted];
-  const int32_t wanted = std::clamp(std::min(most, room), 0, kMostDrafted);
+  const int32_t wanted = std::clamp(std::min(most, most_drafted()), 0, kMostDrafted);
   const int32_t count =
       draft_.guess(tokens_, std::span(drafted).first(static_cast<size_t>(wanted)));
   tokens_.insert(tokens_.end(), drafted, drafted + count);
+}
+
+int32_t Sequence::wish_for_draft(float step_cost) {
+  const int32_t wanted = length_of_model_.choose(step_cost);
+  if (wanted == 0) {
+    length_of_model_.rest();
+  }
+  return wanted;
+}
+
+void Sequence::take_draft(std::span<const int32_t> drafted) {
+  TESSERA_CHECK(tokens_.size() == known_ && std::ssize(drafted) <= std::max(0, most_drafted()),
+                "a draft in the place of another, or behind the end");
+  tokens_.insert(tokens_.end(), drafted.begin(), drafted.end());
+  drafted_by_model_ = true;
 }
 
 int32_t Sequence::settle_draft(int32_t drafted) {
@@ -266,7 +280,11 @@ int32_t Sequence::settle_draft(int32_t drafted) {
   const int32_t accepted = drafted - (running->stored - right);
   running->stored = right;
   tokens_.resize(known_);
-  draft_.learn(drafted, accepted);
+  if (drafted_by_model_) {
+    length_of_model_.learn(drafted, accepted);
+  } else {
+    draft_.learn(drafted, accepted);
+  }
   return accepted;
 }
 

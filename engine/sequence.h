@@ -225,8 +225,17 @@ class Sequence {
   // True if its next tokens may be drafted: it is sampled, by a policy that neither scores queries
   // nor reads other tokens one by one.
   bool may_draft() const;
-  // Drafts at most `most` tokens, in the place of those drafted before. Called before each step.
+  // Drafts at most `most` tokens from its own, in the place of those drafted before. Called before
+  // each step.
   void draft(int32_t most);
+  // Tokens that it may still get, without the last one, which is chosen and never computed.
+  int32_t most_drafted() const { return static_cast<int32_t>(max_length_ - known_) - 1; }
+  // Returns: tokens that a second model should draft, a step of which takes `step_cost` of one of
+  // the first model's; often 0. Learns from being asked, so it is called once before a step.
+  int32_t wish_for_draft(float step_cost);
+  // Takes tokens that a second model has drafted.
+  // Requires: at most most_drafted(); it has none yet.
+  void take_draft(std::span<const int32_t> drafted);
   std::span<const int32_t> drafted() const { return std::span(tokens_).subspan(known_); }
   std::span<const int32_t> tokens_with_drafted() const { return tokens_; }
   // Returns: true if the token after `position` is the next one to choose. False for a position
@@ -286,6 +295,8 @@ class Sequence {
   size_t known_;                 // tokens of prompt and completion
   std::vector<int32_t> tokens_;  // these, then drafted tokens
   Draft draft_;
+  DraftLength length_of_model_;
+  bool drafted_by_model_ = false;
   bool refused_ = false;  // since draft(), a token was chosen that was not the drafted one
   std::shared_ptr<const Shared> shared_;
   SamplingParams sampling_;

@@ -1,6 +1,7 @@
 #include "engine/speculation.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace tessera {
 namespace {
@@ -10,15 +11,72 @@ int32_t room_in_group(const Sequence& sequence) {
   return kKvGroup - 1 - static_cast<int32_t>(sequence.tokens().size() % kKvGroup);
 }
 
+// Returns: true if its next step chooses a token.
+bool decodes(const Sequence& sequence) {
+  return sequence.running() != nullptr && !sequence.ended() &&
+         std::cmp_equal(sequence.stored() + 1, sequence.tokens().size());
+}
+
+// Returns: the most tokens that a draft may have.
+int32_t room_for_draft(const Sequence& sequence) {
+  return decodes(sequence) && sequence.tokens().size() % kKvGroup != 0 ? room_in_group(sequence)
+                                                                       : 0;
+}
+
 }  // namespace
 
-void Speculation::draft(Sequences sequences) const {
+Speculation::Speculation(KvCache& kv, std::unique_ptr<DraftModel> model, int32_t max_sequences)
+    : kv_(kv), model_(std::move(model)), max_sequences_(max_sequences) {
+  wishes_.reserve(DraftModel::kSequences);
+  wishing_.reserve(DraftModel::kSequences);
+}
+
+void Speculation::draft(Sequences sequences) {
   for (const auto& sequence : sequences) {
-    if (!sequence->may_draft()) continue;
-    const bool decodes = sequence->running() != nullptr && !sequence->ended() &&
-                         std::cmp_equal(sequence->stored() + 1, sequence->tokens().size());
-    sequence->draft(decodes && sequence->tokens().size() % kKvGroup != 0 ? room_in_group(*sequence)
-                                                                         : 0);
+    if (sequence->may_draft()) {
+      sequence->draft(room_for_draft(*sequence));
+    }
+  }
+  if (model_ != nullptr) {
+    draft_by_model(sequences);
+  }
+}
+
+// The second model's steps are lost where the scheduler has no rows for drafts: in a full batch, or
+// beside a prompt. Then it drafts nothing.
+void Speculation::draft_by_model(Sequences sequences) {
+  model_->forget_unless([&](RequestId id) {
+    return std::ranges::any_of(sequences, [id](const auto& sequence) {
+      return sequence->id() == id && sequence->running() != nullptr;
+    });
+  });
+  const auto running = static_cast<int32_t>(std::ranges::count_if(
+      sequences, [](const auto& sequence) { return sequence->running() != nullptr; }));
+  const bool others_enter = running < max_sequences_ && std::cmp_less(running, sequences.size());
+  const bool prompts = std::ranges::any_of(sequences, [](const auto& sequence) {
+    return sequence->running() != nullptr && !decodes(*sequence);
+  });
+  if (running == 0 || running > DraftModel::kSequences || others_enter || prompts) return;
+  wishes_.clear();
+  wishing_.clear();
+  for (const auto& sequence : sequences) {
+    if (!sequence->may_draft() || !sequence->drafted().empty()) continue;
+    const int32_t most = std::min(
+        {room_for_draft(*sequence), sequence->most_drafted(), kDraftingTokens / running - 1});
+    const int32_t wanted = most > 0 ? sequence->wish_for_draft(model_->step_cost()) : 0;
+    if (wanted == 0) continue;
+    wishes_.push_back({.id = sequence->id(),
+                       .tokens = sequence->tokens(),
+                       .most = std::min(most, wanted),
+                       .left = sequence->most_drafted(),
+                       .stop_ids = sequence->stop_ids(),
+                       .constraint = sequence->constraint()});
+    wishing_.push_back(sequence.get());
+  }
+  model_->draft(wishes_);
+  for (size_t i = 0; i < wishes_.size(); ++i) {
+    const DraftWish& wish = wishes_[i];
+    wishing_[i]->take_draft(std::span(wish.drafted).first(static_cast<size_t>(wish.count)));
   }
 }
 

@@ -1,7 +1,10 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <vector>
 
+#include "engine/draft_model.h"
 #include "engine/engine.h"
 #include "engine/kv/kv_cache.h"
 #include "engine/scheduler.h"
@@ -9,27 +12,34 @@
 
 namespace tessera {
 
-// Speculation that changes no text. Sequences that decode draft their next tokens (engine/draft.h).
-// A step computes drafted tokens together with the last known one, and chooses a token after each,
-// with the draw that belongs to its place. The first choice that differs from the draft ends the
-// run, and the tokens behind it are forgotten. Since the bits of a row do not depend on the other
-// rows of a step, every choice is the one that a step of its own would make.
+// Speculation that changes no text. Sequences that decode draft their next tokens: from their own
+// text (engine/draft.h), or else by a second model. A step computes drafted tokens together with
+// the last known one, and chooses a token after each, with the draw that belongs to its place. The
+// first choice that differs from the draft ends the run, and the tokens behind it are forgotten.
+// Since the bits of a row do not depend on the other rows of a step, every choice is the one that a
+// step of its own would make.
 //
 // A draft ends before the group of its first token closes. So no page is taken, and nothing is
 // encoded, before the tokens are known to be right.
 class Speculation {
  public:
-  // kv: outlives this.
-  explicit Speculation(KvCache& kv) : kv_(kv) {}
+  // kv: outlives this. model: null without a second model
+  Speculation(KvCache& kv, std::unique_ptr<DraftModel> model, int32_t max_sequences);
 
   // Drafts tokens for all sequences that will decode.
-  void draft(Sequences sequences) const;
+  void draft(Sequences sequences);
 
   // After the choices of a step: takes back the tokens that were not chosen, and counts.
   void settle(const StepPlan& plan, Sequences sequences, EngineStats& counting);
 
  private:
+  void draft_by_model(Sequences sequences);
+
   KvCache& kv_;
+  const std::unique_ptr<DraftModel> model_;
+  const int32_t max_sequences_;
+  std::vector<DraftWish> wishes_;   // [DraftModel::kSequences], of one step
+  std::vector<Sequence*> wishing_;  // their sequences
 };
 
 }  // namespace tessera

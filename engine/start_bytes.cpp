@@ -1,5 +1,6 @@
 #include "engine/start_bytes.h"
 
+#include "engine/draft_model.h"
 #include "engine/kv/kv_shape.h"
 #include "engine/kv/swap_room.h"
 #include "engine/sampler.h"
@@ -20,6 +21,13 @@ absl::StatusOr<StartBytes> start_bytes(const EngineOptions& options, const Start
       .sampling = Sampler::bytes_for(model.own.vocab, rows, model.backend, model.stream),
       .kv = {}};
   TESSERA_ASSIGN_OR_RETURN(bytes.kv, shape_of(cache));
+  if (model.draft != nullptr) {
+    TESSERA_ASSIGN_OR_RETURN(const KvArenaShape kv, shape_of(DraftModel::cache_options(
+                                                        options, *model.draft, model.backend)));
+    bytes.draft =
+        model.draft_weight_bytes + kv.total_bytes() +
+        Workspace::bytes_for(*model.draft, DraftModel::limits(options), rows, model.backend);
+  }
   bytes.swap = swap_room_bytes(bytes.kv);
   bytes.stores = BlockTiers::bytes_for(options.tiers, bytes.kv);
   return bytes;

@@ -14,6 +14,8 @@ struct StartModel {
   int64_t weight_bytes = 0;  // on each rank
   const Backend& backend;
   Stream stream;
+  const ModelConfig* draft = nullptr;  // a model that drafts tokens; null: none
+  int64_t draft_weight_bytes = 0;
 };
 
 // Bytes of a start on each rank, besides those of requests.
@@ -21,11 +23,12 @@ struct StartBytes {
   int64_t weights = 0;
   int64_t workspace = 0;
   int64_t sampling = 0;
+  int64_t draft = 0;  // of a model that drafts tokens: weights, workspace and KV cache
   KvArenaShape kv;
   int64_t swap = 0;    // host memory for swapped-out sequences
   int64_t stores = 0;  // likewise for stored prefix blocks and those on their way
 
-  int64_t model() const { return weights + workspace + sampling; }
+  int64_t model() const { return weights + workspace + sampling + draft; }
 };
 
 // Returns: the bytes that a start with these options takes. options.kv_bytes 0: room for a whole

@@ -35,6 +35,7 @@
 #include "models/weights.h"
 #include "server/adapters/start_adapters.h"
 #include "server/configuration_file.h"
+#include "server/draft_source.h"
 #include "server/host_memory.h"
 #include "server/kv_check.h"
 #include "server/metrics.h"
@@ -262,14 +263,35 @@ void log_stores(const KvTierOptions& options, const KvTierStats& stats) {
   }
 }
 
-void log_engine(const Settings& settings, const ModelConfig& config, const Transformer& model,
-                const Engine& engine, const KvArenaShape& shape) {
+absl::Status log_engine(const Settings& settings, const ModelConfig& config,
+                        const Transformer& model, const Engine& engine, const Backend& backend) {
+  TESSERA_ASSIGN_OR_RETURN(const KvArenaShape shape,
+                           shape_of(kv_cache_options(engine.options(), model.config(), backend)));
   log_model(model_name(settings), config);
   log_memory(settings, model, engine.options(), engine.stats());
   if (const int64_t swap = swap_room_bytes(shape); swap > 0) {
     spdlog::info("KV cache: {:.1f} MiB of the host's memory for swapped-out sequences, at most",
                  mib(swap));
   }
+  return absl::OkStatus();
+}
+
+void log_device(const DeviceMemoryUse& use) {
+  spdlog::info("device memory: {:.1f} of {:.1f} MiB are free after the start", mib(use.free),
+               mib(use.total));
+}
+
+// Returns: null without a draft model.
+absl::StatusOr<std::unique_ptr<Transformer>> load_draft(const std::optional<DraftSource>& draft,
+                                                        const AwaitTokenizer& tokenizer,
+                                                        const EngineOptions& options,
+                                                        const Backend& backend, int threads) {
+  if (!draft.has_value()) {
+    return nullptr;
+  }
+  TESSERA_ASSIGN_OR_RETURN(const Tokenizer* served, tokenizer());
+  TESSERA_RETURN_IF_ERROR(draft->check_vocabulary(*served));
+  return draft->load(options, backend, threads);
 }
 
 }  // namespace
@@ -290,7 +312,10 @@ absl::StatusOr<std::unique_ptr<Engine>> load_engine(const Settings& settings,
   const ModelConfig own = shard_config(config, settings.tensor_parallel);
   TESSERA_ASSIGN_OR_RETURN(const int64_t weight_bytes,
                            weight_memory(settings, config, checkpoint, backend));
-  const StartModel planned{own, weight_bytes + settings.lora_memory, backend, stream};
+  StartModel planned{own, weight_bytes + settings.lora_memory, backend, stream};
+  TESSERA_ASSIGN_OR_RETURN(const std::optional<DraftSource> draft,
+                           DraftSource::open(settings, backend));
+  if (draft.has_value()) draft->add_to(planned);
   const MachineMemory memory = machine_memory(settings, free_device_memory(cuda), ranks);
   EngineOptions options = settings.engine;
   options.ranks = ranks;
@@ -328,21 +353,16 @@ absl::StatusOr<std::unique_ptr<Engine>> load_engine(const Settings& settings,
   if (options.tiers.any()) {
     TESSERA_ASSIGN_OR_RETURN(options.tiers.checkpoint, checkpoint_digest(settings.model));
   }
-  TESSERA_ASSIGN_OR_RETURN(
-      std::unique_ptr<Engine> engine,
-      Engine::create(options, share_transformer(std::move(loaded)), backend, stream));
+  TESSERA_ASSIGN_OR_RETURN(std::unique_ptr<Transformer> drafting,
+                           load_draft(draft, tokenizer, options, backend, pool.threads()));
+  TESSERA_ASSIGN_OR_RETURN(std::unique_ptr<Engine> engine,
+                           Engine::create(options, share_transformer(std::move(loaded)), backend,
+                                          stream, std::move(drafting)));
   if (ranks == nullptr || ranks->rank() == 0) {
-    TESSERA_ASSIGN_OR_RETURN(
-        const KvArenaShape shape,
-        shape_of(kv_cache_options(engine->options(), model.config(), backend)));
-    log_engine(settings, config, model, *engine, shape);
+    TESSERA_RETURN_IF_ERROR(log_engine(settings, config, model, *engine, backend));
     spdlog::info(describe(sizes, wishes, longest, memory));
     log_stores(options.tiers, engine->stats().tiers);
-    if (memory.is_device) {
-      const DeviceMemoryUse use = cuda.probe->memory();
-      spdlog::info("device memory: {:.1f} of {:.1f} MiB are free after the start", mib(use.free),
-                   mib(use.total));
-    }
+    if (memory.is_device) log_device(cuda.probe->memory());
   }
   return engine;
 }

@@ -20,6 +20,7 @@
 #include "models/transformer.h"
 #include "models/weights.h"
 #include "models/workspace.h"
+#include "server/draft_source.h"
 #include "server/kv_check.h"
 #include "server/start_fit.h"
 #include "server/start_memory.h"
@@ -194,10 +195,13 @@ absl::StatusOr<std::string> print_chosen(const Planned& planned, int64_t bytes) 
       "  weights {}: {} bytes\n"
       "  workspace: {} bytes\n"
       "  sampling: {} bytes\n"
+      "{}"
       "  KV cache {}: {} bytes\n",
       whole_contexts(memory.start.kv), sizes.context, memory.total(),
       settings.tensor_parallel > 1 ? " on each rank" : "", planned.formats, memory.start.weights,
-      memory.start.workspace, memory.start.sampling, preset.name, memory.start.kv.total_bytes());
+      memory.start.workspace, memory.start.sampling,
+      memory.start.draft == 0 ? "" : fmt::format("  draft model: {} bytes\n", memory.start.draft),
+      preset.name, memory.start.kv.total_bytes());
   if (memory.start.kv.token_scores) {
     absl::StrAppend(&text, fmt::format("  swapped-out sequences, at most{}: {} bytes\n", besides,
                                        memory.start.swap));
@@ -261,6 +265,9 @@ absl::StatusOr<std::string> print_plan(const Settings& settings, int64_t memory)
                   .machine = machine_memory(settings, free_device_memory(cuda), nullptr),
                   .sizes = {},
                   .checks = known_checks(settings)};
+  TESSERA_ASSIGN_OR_RETURN(const std::optional<DraftSource> draft,
+                           DraftSource::open(settings, backend));
+  if (draft.has_value()) draft->add_to(planned.model);
   planned.machine.free /= planned.machine.is_device ? 1 : settings.tensor_parallel;
   TESSERA_RETURN_IF_ERROR(choose_sizes(longest_context(config), memory, planned));
   TESSERA_ASSIGN_OR_RETURN(std::string text, print_chosen(planned, memory));

@@ -67,6 +67,23 @@ absl::Status check_adapters(const Settings& settings) {
   return absl::OkStatus();
 }
 
+absl::Status check_draft_model(const Settings& settings) {
+  if (settings.draft_model.empty()) {
+    return absl::OkStatus();
+  }
+  if (!settings.engine.speculation) {
+    return absl::InvalidArgumentError("draft-model: nothing is drafted with speculation off");
+  }
+  if (settings.device == Device::cuda) {
+    return absl::UnimplementedError("draft-model: it drafts on a CPU alone; use --device cpu");
+  }
+  if (settings.tensor_parallel > 1) {
+    return absl::UnimplementedError(absl::StrCat(
+        "draft-model: it serves one rank, and tensor-parallel is ", settings.tensor_parallel));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Status apply_yaml(std::string_view yaml, std::string_view file, Settings& settings) {
@@ -170,6 +187,7 @@ absl::Status validate(const Settings& settings) {
     }
   }
   TESSERA_RETURN_IF_ERROR(check_adapters(settings));
+  TESSERA_RETURN_IF_ERROR(check_draft_model(settings));
   if (settings.isa && !cpu_supports(*settings.isa)) {
     return absl::InvalidArgumentError(
         absl::StrCat("isa: this CPU cannot run ", std::string(name(*settings.isa)),

@@ -63,6 +63,8 @@ struct Settings {
   std::string lora;         // "NAME=PATH,...": adapters that are read at start
   int64_t lora_memory = 0;  // bytes of adapters; 0: those of the start
 
+  std::filesystem::path draft_model;  // drafts tokens for the model; empty: none
+
   Device device = Device::cpu;
   std::optional<CpuIsa> isa;            // none: best one of this CPU
   int32_t threads = 0;                  // 0: one for each core this process may use

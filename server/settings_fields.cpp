@@ -428,6 +428,10 @@ std::vector<SettingsField> engine_fields() {
                          "draft tokens from a sequence's own text where a step has few rows; the "
                          "answers are the same, and sooner where they repeat text",
                          TESSERA_AT(engine.speculation)),
+      text_field("draft-model", "PATH",
+                 "with --speculation on: a smaller model of the same vocabulary, a Hugging Face "
+                 "directory or a GGUF file, that drafts tokens where a text repeats nothing",
+                 TESSERA_AT(draft_model)),
       integer_field(
           "max-step-tokens", "TOKENS", {0, kMaxInteger},
           absl::StrCat("budget of one step, prefill and decode together; 0: ",

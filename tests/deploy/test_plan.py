@@ -29,7 +29,7 @@ def planned_bytes(text):
 
 @pytest.mark.parametrize("flags", [
     ["--kv", "k8v4"], ["--kv", "f16", "--weights", "int8"], ["--kv", "kv-compress", "--context", "512"],
-    ["--kv", "k4v2", "--prefix-cache", "off"]])
+    ["--kv", "k4v2", "--prefix-cache", "off"], ["--speculation", "on", "--draft-model", MODEL]])
 def test_a_start_takes_what_the_plan_says(flags, tmp_path):
     flags = [*flags, *FEW]
     done = plan(*flags, "--memory", "256MiB")

@@ -254,6 +254,15 @@ TEST(Settings, AdaptersAreRefusedByNameWhereNothingServesThem) {
               HasSubstr("lora-memory: adapters cannot be combined with kv-ladder replay-31"));
 }
 
+TEST(Settings, ADraftModelIsRefusedByNameWhereNothingDrafts) {
+  EXPECT_THAT(error_of({"--model", "m", "--draft-model", "d"}),
+              HasSubstr("draft-model: nothing is drafted with speculation off"));
+  EXPECT_THAT(error_of({"--model", "m", "--speculation", "on", "--draft-model", "d",
+                        "--tensor-parallel", "2"}),
+              HasSubstr("draft-model: it serves one rank, and tensor-parallel is 2"));
+  EXPECT_TRUE(parse({"--model", "m", "--speculation", "on", "--draft-model", "d"}).ok());
+}
+
 TEST(Settings, KeysAreNeverShown) {
   const auto command = parse({"--model", "m", "--api-key", "k1,k2-secret", "--api-key-file", "f"});
   ASSERT_TRUE(command.ok()) << command.status();

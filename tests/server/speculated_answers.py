@@ -4,7 +4,7 @@ Each prompt is answered greedily, sampled with a seed, under a schema, and as a 
 for text that they hold, so that drafts are right; the others ask for prose, so that most are wrong. Eight requests run
 at once, some with drafts and some without.
 
-  python3 tests/server/speculated_answers.py SERVER MODEL.gguf [PROMPTS [SEED]]
+  python3 tests/server/speculated_answers.py SERVER MODEL.gguf [PROMPTS [SEED [DRAFT_MODEL.gguf]]]
 """
 
 import concurrent.futures
@@ -83,7 +83,7 @@ def main():
     failed = 0
     for kv in FORMATS:
         with Server(PROGRAM, "--speculation", "on", "--kv", kv, "--kv-check", "off", "--context", "2048", "--max-sequences",
-                    AT_ONCE, model=MODEL) as server:
+                    AT_ONCE, *DRAFT_MODEL, model=MODEL) as server:
             found, requests = differences(server, PROMPTS)
             tokens, accepted = drafted(server)
         print(f"{kv}: {len(found)} of {requests} answers differ; {tokens} tokens were drafted, {accepted} accepted", flush=True)
@@ -97,4 +97,5 @@ if __name__ == "__main__":
     PROGRAM, MODEL = sys.argv[1:3]
     PROMPTS = int(sys.argv[3]) if len(sys.argv) > 3 else 200
     SEED = int(sys.argv[4]) if len(sys.argv) > 4 else 1
+    DRAFT_MODEL = ["--draft-model", sys.argv[5]] if len(sys.argv) > 5 else []
     sys.exit(main())
