@@ -163,7 +163,6 @@ absl::StatusOr<Accepted> Service::generate(GenerateRequest request,
   const Clock::time_point received = Clock::now();
   request.caller = request.caller ? request.caller : anyone();
   TESSERA_RETURN_IF_ERROR(precheck(request));
-  request.max_tokens = request.cache.prefetch ? 0 : request.max_tokens;
   const std::shared_ptr<const Caller> caller = request.caller;
   if (!request.admitted) {
     TESSERA_RETURN_IF_ERROR(count_request(*caller));
@@ -176,6 +175,7 @@ absl::StatusOr<Accepted> Service::generate(GenerateRequest request,
   if (encoded.ids.size() < whole) {
     encoded.kept.clear();  // its beginning is another one
   }
+  request.max_tokens = request.cache.prefetch ? 0 : request.max_tokens;
   const auto tokens = static_cast<int64_t>(encoded.ids.size());
   caller->meter->charge(tokens);
   absl::StatusOr<Accepted> accepted =

@@ -12,6 +12,7 @@
 #include "kernels/check.h"
 #include "server/anthropic/messages_request.h"
 #include "server/http/endpoints/adapters.h"
+#include "server/http/endpoints/cache_moves.h"
 #include "server/http/endpoints/log_level.h"
 #include "server/http/replies.h"
 #include "server/http/route_table.h"
@@ -50,11 +51,13 @@ constexpr std::string_view kResponsesSample =
 constexpr std::string_view kRerankSample =
     R"({"query":"a","documents":["b"],"dimensions":1,"cache":{}})";
 
+constexpr std::string_view kCompletionSample =
+    R"({"prompt":"a","seed":1,"logprobs":0,"best_of":1,"stream":true,
+        "stream_options":{},"cache":{},"min_tokens":0,"kv_floor":1,
+        "truncate_prompt_tokens":1,"dry_sequence_breakers":["a"]})";
+
 constexpr RouteBody kBodies[] = {
-    {"/v1/completions", status_of_parse<parse_completion_request>,
-     R"({"prompt":"a","seed":1,"logprobs":0,"best_of":1,"stream":true,
-         "stream_options":{},"cache":{},"min_tokens":0,"kv_floor":1,
-         "truncate_prompt_tokens":1,"dry_sequence_breakers":["a"]})"},
+    {"/v1/completions", status_of_parse<parse_completion_request>, kCompletionSample},
     {"/v1/chat/completions", status_of_parse<parse_chat_request>, kChatSample},
     {"/infill", status_of_parse<parse_infill_request>,
      R"({"input_prefix":"a","input_suffix":"b","stream":true,"cache":{},
@@ -74,6 +77,8 @@ constexpr RouteBody kBodies[] = {
     {"/v1/score", status_of_parse<parse_score_request>, R"({"data_1":"a","data_2":"b"})"},
     {"/v1/rerank", status_of_parse<parse_rerank_request>, kRerankSample},
     {"/v2/rerank", status_of_parse<parse_rerank_request>, kRerankSample},
+    {"/v1/cache/export", status_of_parse<parse_export_request>, kCompletionSample},
+    {"/v1/cache/export", status_of_parse<parse_export_request>, kChatSample},
     {"/v1/log-level", status_of_parse<parse_log_level_request>, R"({"level":"info"})"},
     {"/v1/load_lora_adapter", status_of_parse<parse_load_adapter_request>,
      R"({"lora_name":"a","lora_path":"b"})"},
@@ -146,6 +151,12 @@ Json operation_of(const Route& route) {
     operation["requestBody"] = {
         {"required", true},
         {"content", {{"application/json", {{"schema", schema_of(body->path)}}}}}};
+  }
+  if (route.path == "/v1/cache/import") {
+    operation["requestBody"] = {
+        {"required", true},
+        {"content",
+         {{"application/octet-stream", {{"schema", {{"type", "string"}, {"format", "binary"}}}}}}}};
   }
   operation["responses"] = {{"200", {{"description", "the answer"}}},
                             {"default", {{"$ref", "#/components/responses/error"}}}};

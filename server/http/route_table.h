@@ -39,6 +39,8 @@ HttpResult answer_stored_response(const EndpointContext& context);
 HttpResult answer_delete_response(const EndpointContext& context);
 HttpResult answer_cache(const EndpointContext& context);
 HttpResult answer_cache_flush(const EndpointContext& context);
+HttpResult answer_cache_export(const EndpointContext& context);
+HttpResult answer_cache_import(const EndpointContext& context);
 HttpResult answer_log_level(const EndpointContext& context);
 HttpResult answer_load_adapter(const EndpointContext& context);
 HttpResult answer_unload_adapter(const EndpointContext& context);
@@ -105,6 +107,8 @@ inline constexpr Route kRoutes[] = {
     {"DELETE", "/responses/*", answer_delete_response},
     {"GET", "/v1/cache", answer_cache},
     {"POST", "/v1/cache/flush", answer_cache_flush, Access::admin},
+    {"POST", "/v1/cache/export", answer_cache_export, Access::admin, Work::grows},
+    {"POST", "/v1/cache/import", answer_cache_import, Access::admin, Work::grows},
     {"POST", "/v1/log-level", answer_log_level, Access::admin},
     {"POST", "/v1/load_lora_adapter", answer_load_adapter, Access::admin},
     {"POST", "/v1/unload_lora_adapter", answer_unload_adapter, Access::admin},

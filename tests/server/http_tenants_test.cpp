@@ -103,6 +103,10 @@ TEST_F(HttpTenants, OnlyKeysWithTheRightUseAdminRoutes) {
   EXPECT_EQ(spdlog::default_logger()->level(), before);
   EXPECT_EQ(client.post("/v1/log-level", debug, kHeaderA).status, 200);
   EXPECT_EQ(spdlog::default_logger()->level(), spdlog::level::debug);
+  for (const char* path : {"/v1/cache/export", "/v1/cache/import"}) {
+    EXPECT_EQ(client.post(path, "{}", kHeaderB).status, 403);
+    EXPECT_EQ(client.post(path, "{}", kHeaderA).status, 400);
+  }
   for (const char* path : {"/v1/load_lora_adapter", "/v1/unload_lora_adapter"}) {
     EXPECT_EQ(client.post(path, R"({"lora_name":"x","lora_path":"y"})", kHeaderB).status, 403);
     EXPECT_EQ(client.post(path, R"({"lora_name":"x","lora_path":"y"})", kHeaderA).status, 501);
