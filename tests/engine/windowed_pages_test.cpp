@@ -101,7 +101,7 @@ class WindowedPages : public testing::Test {
             .value();
     return std::make_unique<BatchingEngine>(
         BatchingEngine::Parts{options, std::move(*model), std::move(*kv), nullptr,
-                              std::move(sampler), backend_, threads_.stream()});
+                              std::move(sampler), nullptr, backend_, threads_.stream()});
   }
 
   // Returns: the answers of `samples` samples of each prompt, all of which run at once.
