@@ -263,7 +263,9 @@ using Result = absl::StatusOr<GrammarStore::Grammar>;
 std::future<Result> get(GrammarStore& store, const std::string& text,
                         const GrammarClient& client = {}) {
   auto promise = std::make_shared<std::promise<Result>>();
-  store.get(client, {Kind::regex, text}, [promise](Result result) { promise->set_value(result); });
+  store.get(client, {Kind::regex, text}, [promise](Result result) {
+    promise->set_value(std::move(result));  // an answered waiter holds no grammar
+  });
   return promise->get_future();
 }
 

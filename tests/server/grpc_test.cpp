@@ -17,6 +17,14 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
+// A call's last job on the work pool may go some moments after the call.
+void expect_room_given_back(const ByteBudget& budget) {
+  for (int i = 0; i < 5000 && budget.used() > 0; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  EXPECT_EQ(budget.used(), 0);
+}
+
 TEST_F(Grpc, TokenizesAndDetokenizes) {
   v1::TokenizeRequest request;
   request.set_text("ab");
@@ -65,7 +73,7 @@ TEST_F(Grpc, ComputesNoAnswerOfTokensThatFindsNoRoom) {
   }
   EXPECT_EQ(ask(), grpc::StatusCode::OK);
   listener_->stop();
-  EXPECT_EQ(fake_->budget.used(), 0) << "the room is given back";
+  expect_room_given_back(fake_->budget);
 }
 
 // Only the room of the message counts a field that this server does not know.
@@ -100,7 +108,7 @@ TEST_F(Grpc, KeepsRoomForAParsedRequestUntilItsCallIsDone) {
   engine_->finish(id, FinishReason::length);
   EXPECT_TRUE(stream.finish().ok());
   listener_->stop();
-  EXPECT_EQ(fake_->budget.used(), 0);
+  expect_room_given_back(fake_->budget);
 }
 
 TEST_F(Grpc, DescribesModelAndServer) {
