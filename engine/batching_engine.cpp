@@ -19,6 +19,9 @@ constexpr int32_t kSavedInStep = 4;
 // Blocks that a step demotes because clients ask for it: about a millisecond's work.
 constexpr int32_t kDemotedInStep = 8;
 
+// For blocks that the stores lack at the end, however long the requests took.
+constexpr std::chrono::seconds kLeastSaveTime{1};
+
 // A tenant that returns may compute its longest request, four times, before the requests of others.
 // It preempts them until it has computed half of that.
 TenantClock::Limits tenant_limits(const EngineOptions& options) {
@@ -125,6 +128,7 @@ bool BatchingEngine::step() {
   if (!plan_.runs.empty() || replay_.run().has_value()) {
     forward();
     sample();
+    note_rate();
     admission_.insert_prompts(plan_, sequences_);
     kv_->compress(builder_.slots());
     admission_.insert_sections(plan_, sequences_);
@@ -135,6 +139,15 @@ bool BatchingEngine::step() {
   kv_->prefixes().save_some(kSavedInStep);
   publish();
   return true;
+}
+
+// A step of few prompt tokens reads all weights for them, as every step does, so it tells little of
+// what a prompt takes.
+void BatchingEngine::note_rate() {
+  if (tiers_ != nullptr && prefilled_ >= kKvGroup) {
+    const std::chrono::duration<double> took = options_.clock() - inputs_.now;
+    tiers_->note_step(prefilled_, took.count());
+  }
 }
 
 // Messages that arrive are received a millisecond later.
@@ -265,6 +278,7 @@ void BatchingEngine::reserve() {
 void BatchingEngine::forward() {
   const StepBuilder::Built built = builder_.build(plan_, sequences_, replay_.run());
   counters_.counting().prompt_tokens += built.prefilled;
+  prefilled_ = built.prefilled;
   counters_.counting().kv_replayed_tokens += built.replayed;
   model_->forward(builder_.batch(), kv_->view(), stream_);
   ++counters_.counting().steps;
@@ -329,13 +343,21 @@ void BatchingEngine::count_running() {
   intake_.queue().set_running(sequences_);
 }
 
+std::chrono::steady_clock::time_point BatchingEngine::end_of_saving() const {
+  const auto now = std::chrono::steady_clock::now();
+  const auto drained = drained_.load();
+  const auto begin = drained == std::chrono::steady_clock::time_point() ? now : drained;
+  return std::max(begin + options_.tiers.save_time, now + kLeastSaveTime);
+}
+
 void BatchingEngine::end_all() {
   replay_.give_up();
   for (const auto& sequence : sequences_) {
     sequence->end(FinishReason::cancelled);
   }
   publish();
-  kv_->prefixes().save_all();
+  kv_->prefixes().save_all(end_of_saving());
+  counters_.publish();
   ended_ = true;
 }
 

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <atomic>
+#include <chrono>
 #include <memory>
 #include <vector>
 
@@ -55,7 +57,10 @@ class BatchingEngine final : public Engine {
   void start() override;
   void follow() override;
   bool step() override;
-  void drain() override { intake_.queue().refuse(); }
+  void drain() override {
+    drained_ = std::chrono::steady_clock::now();
+    intake_.queue().refuse();
+  }
   bool idle() const override { return intake_.queue().empty(); }
   void stop() override;
 
@@ -97,7 +102,9 @@ class BatchingEngine final : public Engine {
   void publish();
 
   KvSlot preempt(Sequence& sequence);
+  void note_rate();  // at which the step has computed prompts
   bool wait_for_stores();
+  std::chrono::steady_clock::time_point end_of_saving() const;
   void count_running();
 
   void run();      // main function of the engine thread
@@ -112,6 +119,7 @@ class BatchingEngine final : public Engine {
   const Stream stream_;
   Ranks ranks_;
   RequestIntake intake_;
+  std::atomic<std::chrono::steady_clock::time_point> drained_{};  // the epoch: not drained
   EngineCounters counters_;
 
   // Used only by the engine thread, or by the thread that calls step(). Allocated once and reused
@@ -127,7 +135,8 @@ class BatchingEngine final : public Engine {
   StepSampler sampler_;
   std::vector<std::unique_ptr<Sequence>> sequences_;  // unfinished, in scheduling order
   StepInputs inputs_;
-  bool ended_ = false;  // after the last step
+  int64_t prefilled_ = 0;  // tokens of prompts in the last step
+  bool ended_ = false;     // after the last step
   StepPlan plan_;
   std::vector<KvSlot> released_slots_;  // of one release
 

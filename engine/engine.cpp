@@ -185,6 +185,9 @@ absl::StatusOr<std::unique_ptr<BlockTiers>> open_tiers(const EngineOptions& opti
   TESSERA_ASSIGN_OR_RETURN(std::unique_ptr<BlockTiers> tiers,
                            BlockTiers::open(options.tiers, kv.prefixes().stored_shape(),
                                             store_fingerprint(options, model, backend, shape)));
+  if (options.prefix_events != nullptr) {
+    tiers->report(*options.prefix_events);
+  }
   kv.prefixes().store_in(*tiers);
   return tiers;
 }

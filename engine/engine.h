@@ -67,7 +67,8 @@ struct EngineOptions {
   // has the whole model. Not owned; outlives the engine.
   Communicator* ranks = nullptr;
   // Receives the blocks that enter and leave the prefix cache, on the engine thread
-  // (PrefixBlocks::report). Null: not wanted. Not owned; outlives the engine.
+  // (PrefixBlocks::report), and their copies in the stores, on the stores' threads. Null: not
+  // wanted. Not owned; outlives the engine.
   PrefixEvents* prefix_events = nullptr;
   // Clock of all deadlines. Called on the engine thread and on client threads.
   std::function<std::chrono::steady_clock::time_point()> clock = std::chrono::steady_clock::now;

@@ -90,7 +90,7 @@ Candidate PrefixAdmission::candidate_of(size_t i, Sequences sequences) const {
   } else if (follows && first_sample(i).forkable()) {
     candidate.head_start = candidates_[i - 1].head_start;
   } else if (prefixes_.enabled() && waiting != nullptr && sequence.uses_prefix_cache()) {
-    candidate.restoring = restore_.enabled() && !waiting->in_stores.over;
+    candidate.restoring = waiting->in_stores.held;
     KvMatch& match = waiting->match;
     match = prefixes_.match(cache_prompt(sequence), sequence.max_cached_tokens(), match);
     set_match(sequence, match, candidate);

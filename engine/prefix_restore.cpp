@@ -7,6 +7,7 @@ namespace tessera {
 using Node = PrefixTree::Node;
 
 void PrefixRestore::begin_step(Sequences sequences) {
+  suspended_ = tiers_->suspended();
   free_slots_ = max_sequences_;
   held_ = 0;
   for (Reading& reading : readings_) {
@@ -35,7 +36,16 @@ PrefixRestore::Reading* PrefixRestore::reading_of(RequestId id) {
 void PrefixRestore::advance(size_t i, Sequences sequences, const KvPrompt& prompt, Time now) {
   Sequence& sequence = *sequences[i];
   Sequence::Waiting& waiting = *sequence.waiting();
-  if (waiting.in_stores.over) {
+  if (waiting.in_stores.over && !lost_blocks(waiting)) {
+    return;
+  }
+  waiting.in_stores.over = false;
+  waiting.in_stores.held = false;
+  if (suspended_) {
+    if (Reading* const reading = reading_of(sequence.id())) {
+      end(*reading);
+    }
+    settle(waiting);
     return;
   }
   const int32_t tokens =
@@ -44,15 +54,42 @@ void PrefixRestore::advance(size_t i, Sequences sequences, const KvPrompt& promp
   if (Reading* const reading = reading_of(sequence.id())) {
     if (!take(*reading, sequence, prompt, now)) {
       end(*reading);
-      waiting.in_stores.over = true;
+      settle(waiting);
     }
     waiting.match = prefixes_.match(prompt, tokens, waiting.match);
-  } else if (!prefixes_.is_continued(prompt, tokens, waiting.match)) {
-    waiting.in_stores.over = true;
+  } else if (const auto store = prefixes_.continued_in(prompt, tokens, waiting.match);
+             !store.has_value()) {
+    settle(waiting);
+  } else if (!sequence.cache().prefetch && !has_room(sequence)) {
+    return;  // its blocks would be evicted before it is admitted
   } else if (ahead_of(i, sequences) < kAhead + free_slots_) {
-    start(sequence, prompt, tokens, now);
+    start(sequence, prompt, *store, now);
   }
-  held_ += waiting.in_stores.over ? 0 : 1;
+  waiting.in_stores.held = !waiting.in_stores.over;
+  held_ += waiting.in_stores.held ? 1 : 0;
+}
+
+// Counts like the scheduler, which promises a further group to each running sequence. They may take
+// it while the blocks are read.
+bool PrefixRestore::has_room(const Sequence& sequence) const {
+  const auto tokens = static_cast<int32_t>(sequence.tokens().size());
+  const KvDemand demand =
+      kv_.planning().demand(sequence.kv_policy(), static_cast<int32_t>(sequence.prompt().size()));
+  const KvMatch& match = sequence.waiting()->match;
+  const int64_t shared = match.pages - prefixes_.unlocked_pages(match);
+  const int64_t promised = (max_sequences_ - free_slots_) * demand.pages_for(kKvGroup);
+  return demand.pages_for(tokens) - shared + promised <= kv_.accounting().available_pages();
+}
+
+// A preempted sequence has left its blocks in the cache, which may evict them while it waits. What
+// was read is not read again: two sequences could evict each other's blocks for ever.
+bool PrefixRestore::lost_blocks(const Sequence::Waiting& waiting) {
+  return !waiting.in_stores.was_read && waiting.match.blocks < waiting.in_stores.matched;
+}
+
+void PrefixRestore::settle(Sequence::Waiting& waiting) {
+  waiting.in_stores.over = true;
+  waiting.in_stores.matched = waiting.match.blocks;
 }
 
 // Sequences of the same tenant that were read and wait before this one.
@@ -66,13 +103,19 @@ int32_t PrefixRestore::ahead_of(size_t i, Sequences sequences) const {
                     }));
 }
 
-void PrefixRestore::start(Sequence& sequence, const KvPrompt& prompt, int32_t tokens, Time now) {
+void PrefixRestore::start(Sequence& sequence, const KvPrompt& prompt, size_t store, Time now) {
   const auto reading = std::ranges::find(readings_, nullptr, &Reading::job);
   BlockReader::Job* const job = reading == readings_.end() ? nullptr : tiers_->reader().free_job();
   if (job == nullptr) {
     return;
   }
+  if (!tiers_->chooses_to_read(store, prefixes_.block_tokens())) {
+    settle(*sequence.waiting());
+    return;
+  }
   const KvMatch& match = sequence.waiting()->match;
+  const int32_t tokens =
+      std::min(sequence.max_cached_tokens(), static_cast<int32_t>(prompt.tokens.size()) - 1);
   prefixes_.describe(prompt, tokens, match, *job);
   sequence.waiting()->in_stores.was_read = true;
   *reading = {job, sequence.id(), match.blocks, now, true};
@@ -96,7 +139,7 @@ bool PrefixRestore::take(Reading& reading, Sequence& sequence, const KvPrompt& p
     reading.progress = now;
   }
   if (fits && now - reading.progress > kPatience && !reader.ended(*reading.job)) {
-    tiers_->count_slow_read();
+    tiers_->note_slow_read();
     return false;
   }
   return fits && !reader.ended(*reading.job);

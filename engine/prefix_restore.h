@@ -14,7 +14,8 @@ namespace tessera {
 // Reads what the stores have of waiting prompts back into the prefix cache, so that they are
 // admitted as if it had always been there. A sequence whose prompt a store continues is held until
 // its blocks have been read. Sequences near their admission come first, some for each tenant,
-// because blocks that are read too early are evicted again. Used by the engine thread.
+// because blocks that are read too early are evicted again. What takes less time to compute than to
+// read is computed, and so is all while a disk does not answer. Used by the engine thread.
 class PrefixRestore {
  public:
   using Time = std::chrono::steady_clock::time_point;
@@ -48,8 +49,13 @@ class PrefixRestore {
     Time progress;
     bool waits = false;  // its sequence was seen in this step
   };
+  // Returns: true if there are pages for all known tokens of the sequence.
+  bool has_room(const Sequence& sequence) const;
+  static bool lost_blocks(const Sequence::Waiting& waiting);
+  // No store is read for the sequence, as long as it keeps the blocks that it matches.
+  static void settle(Sequence::Waiting& waiting);
   Reading* reading_of(RequestId id);
-  void start(Sequence& sequence, const KvPrompt& prompt, int32_t tokens, Time now);
+  void start(Sequence& sequence, const KvPrompt& prompt, size_t store, Time now);
   // Returns: false if the job is over.
   bool take(Reading& reading, Sequence& sequence, const KvPrompt& prompt, Time now);
   void end(Reading& reading);
@@ -61,6 +67,7 @@ class PrefixRestore {
   const int32_t max_sequences_;
   int32_t free_slots_ = 0;
   int32_t held_ = 0;  // in this step
+  bool suspended_ = false;
   std::array<Reading, BlockReader::kJobs> readings_;
 };
 

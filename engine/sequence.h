@@ -29,6 +29,8 @@ namespace tessera {
 struct StoredPart {
   bool over = false;      // it is in the prefix cache, or no store has more of it
   bool was_read = false;  // a store was read for it
+  bool held = false;      // it is not admitted before it was read
+  int32_t matched = 0;    // blocks of its match when `over` was set
 };
 
 // The engine's state of one sample of a request: its tokens, its slot, its progress and its event

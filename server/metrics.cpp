@@ -80,6 +80,30 @@ class Snapshot {
   std::vector<prometheus::MetricFamily> families_;
 };
 
+// What decides whether prompts wait for the stores.
+void add_store_rates(Snapshot& snapshot, const KvTierStats& stats) {
+  for (const auto& [tier, seconds] :
+       {std::pair("host", stats.host_block_seconds), {"disk", stats.disk_block_seconds}}) {
+    snapshot.gauge("tessera:kv_tier_unit_seconds", "Time that a read of a prefix block took lately",
+                   seconds, {{"tier", tier}});
+  }
+  snapshot.gauge("tessera:prompt_token_seconds",
+                 "Time that a step took lately for each prompt token, with tiers",
+                 stats.token_seconds);
+  for (const auto& [choice, count] :
+       {std::pair("read", stats.chosen_reads), {"compute", stats.chosen_computes}}) {
+    snapshot.counter("tessera:kv_tier_choices_total",
+                     "Prompts that a tier continued: read, or computed because that was faster",
+                     count, {{"choice", choice}});
+  }
+  snapshot.gauge("tessera:kv_tier_queued_units", "Prefix blocks on their way to the tiers",
+                 static_cast<double>(stats.queued_blocks));
+  snapshot.gauge("tessera:kv_tier_suspended", "1: the disk does not answer, prompts are computed",
+                 stats.suspended ? 1 : 0);
+  snapshot.counter("tessera:kv_tier_suspensions_total", "How often the disk did not answer",
+                   stats.suspensions);
+}
+
 // The stores of evicted prefix blocks. Without one its numbers are 0.
 void add_stores(Snapshot& snapshot, const KvTierStats& stats) {
   struct Figure {
@@ -130,6 +154,7 @@ void add_stores(Snapshot& snapshot, const KvTierStats& stats) {
   snapshot.counter("tessera:kv_tier_slow_reads_total",
                    "Prompts that were computed because their blocks came too late",
                    stats.slow_reads);
+  add_store_rates(snapshot, stats);
 }
 
 void add_cache(Snapshot& snapshot, const EngineStats& stats, const EngineOptions& options) {

@@ -352,6 +352,8 @@ absl::StatusOr<std::unique_ptr<Engine>> load_engine(const Settings& settings,
   }
   if (options.tiers.any()) {
     TESSERA_ASSIGN_OR_RETURN(options.tiers.checkpoint, checkpoint_digest(settings.model));
+    options.tiers.save_time = settings.drain_timeout;
+    options.tiers.log = [](std::string_view text) { spdlog::warn("evicted prefixes: {}", text); };
   }
   TESSERA_ASSIGN_OR_RETURN(std::unique_ptr<Transformer> drafting,
                            load_draft(draft, tokenizer, options, backend, pool.threads()));

@@ -31,6 +31,7 @@ void PrefixBlocks::report(PrefixEvents& events, KvFormat format, int32_t section
   events.begin(arena_.shape().prefix_blocks(), tree_.prefix_block_tokens());
   reported_root_ = tree_.root("", levels_.of(format, section_pages));
   events_ = &events;
+  stored_.report(events);
 }
 
 void PrefixBlocks::add_section_step(KvFormat format, int32_t section_pages) {
@@ -183,7 +184,7 @@ int64_t PrefixBlocks::evict(int64_t pages, Saving saving) {
     gained += tree_.pages_of(node);
     handles_.push_back(node);
     if (saving == Saving::yes) {
-      stored_.save(node, false);
+      stored_.save(node);
     }
     erase(node);
   }

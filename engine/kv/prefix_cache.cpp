@@ -21,10 +21,10 @@ int64_t PrefixCache::flush() {
   return blocks_.flush();
 }
 
-void PrefixCache::save_all() {
+void PrefixCache::save_all(BlockWriter::Time until) {
   if (blocks_.stored().durable()) {
     pins_.clear();
-    blocks_.stored().save_all();
+    blocks_.stored().save_all(until);
   }
 }
 

@@ -47,8 +47,9 @@ class PrefixCache {
   // Removes all pins and evicts all blocks that no running sequence uses.
   // Returns: pages freed.
   int64_t flush();
-  // Removes all pins, and writes all blocks that nobody uses to stores that outlive the process.
-  void save_all();
+  // Removes all pins, and writes all blocks that nobody uses to stores that outlive the process,
+  // until that time.
+  void save_all(BlockWriter::Time until);
 
   PrefixCacheStats stats() const;
   void outline(PrefixOutline& out);  // allocates nothing

@@ -63,15 +63,34 @@ void PrefixEvents::removed(int32_t node) {
   name = 0;
 }
 
+bool PrefixEvents::stored_in(Store store, uint64_t name) {
+  const std::lock_guard lock(mutex_);
+  if (filling_.of_stores.size() >= kMaxStored) {
+    ++filling_.lost;
+    return false;
+  }
+  filling_.of_stores.push_back({store, true, name});
+  filled_.notify_one();
+  return true;
+}
+
+void PrefixEvents::removed_from(Store store, uint64_t name) {
+  const std::lock_guard lock(mutex_);
+  filling_.of_stores.push_back({store, false, name});
+  filled_.notify_one();
+}
+
 bool PrefixEvents::take(Batch& batch) {
   batch.events.clear();
+  batch.of_stores.clear();
   batch.tokens.clear();
   batch.lost = 0;
   reserve(batch);
   std::unique_lock lock(mutex_);
-  filled_.wait(lock, [this] { return !filling_.events.empty() || closed_; });
+  const auto any = [](const Batch& of) { return !of.events.empty() || !of.of_stores.empty(); };
+  filled_.wait(lock, [&] { return any(filling_) || closed_; });
   std::swap(batch, filling_);
-  return !batch.events.empty();
+  return any(batch);
 }
 
 void PrefixEvents::close() {

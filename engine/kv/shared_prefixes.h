@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -111,13 +112,14 @@ class SharedPrefixes {
   BlockTiers::Shape stored_shape() const { return cache_->blocks().stored().shape(); }
   void store_in(BlockTiers& tiers) { cache_->blocks().stored().open(tiers); }
   bool save_some(int32_t most) { return enabled() && cache_->blocks().stored().save_some(most); }
-  void save_all() {
+  void save_all(BlockWriter::Time until) {
     if (enabled()) {
-      cache_->save_all();
+      cache_->save_all(until);
     }
   }
-  bool is_continued(const KvPrompt& prompt, int32_t tokens, const KvMatch& match) const {
-    return cache_->blocks().stored().is_continued(prompt, tokens, whole_blocks_of(match));
+  std::optional<size_t> continued_in(const KvPrompt& prompt, int32_t tokens,
+                                     const KvMatch& match) const {
+    return cache_->blocks().stored().continued_in(prompt, tokens, whole_blocks_of(match));
   }
   void describe(const KvPrompt& prompt, int32_t tokens, const KvMatch& match,
                 BlockReader::Job& job) const {

@@ -1,5 +1,6 @@
 #include "engine/kv/stored_blocks.h"
 
+#include <optional>
 #include <span>
 
 #include "kernels/check.h"
@@ -53,22 +54,26 @@ void StoredBlocks::replaced(Node node) {
   }
 }
 
-void StoredBlocks::save(Node node, bool wait) {
+bool StoredBlocks::save(Node node, BlockWriter::Time until) {
   if (!keeps(node)) {
-    return;
+    return true;
   }
   const BlockId id{keys_[static_cast<size_t>(node)], tree_.grade(node), tree_.level(node)};
-  BlockBuffer* const buffer =
-      tiers_->has(id.path, id.grade) ? nullptr : tiers_->writer().begin(wait);
+  if (tiers_->has(id.path, id.grade)) {
+    return true;
+  }
+  BlockBuffer* const buffer = tiers_->writer().begin(until);
   if (buffer == nullptr) {
-    return;
+    return false;
   }
   const std::span<const int32_t> tokens = tree_.tokens(node);
   buffer->id = id;
+  buffer->name = events_ == nullptr ? 0 : events_->name(node);
   buffer->tokens.assign(tokens.begin(), tokens.end());
   buffer->pages = bytes_of(node);
   write(node, buffer->room.first(buffer->pages));
   tiers_->writer().put(buffer);
+  return true;
 }
 
 bool StoredBlocks::save_path(Node last) {
@@ -79,7 +84,7 @@ bool StoredBlocks::save_path(Node last) {
     if (tiers_->writer().half_full()) {
       return false;
     }
-    save(node, false);
+    save(node);
   }
   return true;
 }
@@ -91,22 +96,20 @@ bool StoredBlocks::save_some(int32_t most) {
   for (; most > 0 && !unsaved_.empty() && !tiers_->writer().half_full(); --most) {
     const Node node = unsaved_.take();
     if (node != PrefixTree::kNone) {
-      save(node, false);
+      save(node);
     }
   }
   return !unsaved_.empty();
 }
 
-// The blocks that were used last are written last, so they are dropped last.
-void StoredBlocks::save_all() {
-  std::vector<Node> nodes;
+// The blocks that were used last come first, and of a path the first ones: the time may not suffice
+// for all, and a block without those before it is of no use.
+void StoredBlocks::save_all(BlockWriter::Time until) {
+  int64_t unsaved = 0;
   for (Node node = tree_.mru(); node != PrefixTree::kNone; node = tree_.less_recent(node)) {
-    nodes.push_back(node);
+    unsaved += save(node, until) ? 0 : 1;
   }
-  for (auto node = nodes.rbegin(); node != nodes.rend(); ++node) {
-    save(*node, true);
-  }
-  tiers_->writer().drain();
+  tiers_->finish(until, unsaved);
 }
 
 void StoredBlocks::clear() {
@@ -115,14 +118,14 @@ void StoredBlocks::clear() {
   }
 }
 
-bool StoredBlocks::is_continued(const KvPrompt& prompt, int32_t tokens,
-                                const KvMatch& whole) const {
+std::optional<size_t> StoredBlocks::continued_in(const KvPrompt& prompt, int32_t tokens,
+                                                 const KvMatch& whole) const {
   if (tiers_ == nullptr || (whole.blocks + 1) * tree_.prefix_block_tokens() > tokens) {
-    return false;
+    return std::nullopt;
   }
   const BlockKey before = key_behind(prompt, whole);
-  return tiers_->has(tiers_->keys().next(before, block(prompt, whole.blocks)),
-                     levels_.accepted_by(prompt));
+  return tiers_->store_of(tiers_->keys().next(before, block(prompt, whole.blocks)),
+                          levels_.accepted_by(prompt));
 }
 
 void StoredBlocks::describe(const KvPrompt& prompt, int32_t tokens, const KvMatch& whole,

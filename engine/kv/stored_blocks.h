@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -30,6 +31,9 @@ class StoredBlocks {
   // Requires: the cache is empty; pages in host memory; no layer has a window. The stores outlive
   // this.
   void open(BlockTiers& tiers);
+  // From now on copies of blocks are told under the names that they have in `events`.
+  // Requires: the same; `events` outlives this.
+  void report(const PrefixEvents& events) { events_ = &events; }
 
   // ---- what happens to blocks of the cache
   void added(PrefixTree::Node node);
@@ -38,9 +42,9 @@ class StoredBlocks {
   bool any() const { return tiers_ != nullptr; }  // there are stores
   // True: blocks survive the process.
   bool durable() const { return tiers_ != nullptr && tiers_->durable(); }
-  // Queues a block for the writer. With `wait`, waits for room in its queue; else a full queue
-  // drops the block.
-  void save(PrefixTree::Node node, bool wait);
+  // Queues a block for the writer, and waits for room in its queue until that time.
+  // Returns: false if there was none: the block is dropped.
+  bool save(PrefixTree::Node node, BlockWriter::Time until = BlockWriter::Time::min());
   // Queues the blocks of a path that no store has.
   // Returns: false if the queue has no room for all of them.
   bool save_path(PrefixTree::Node last);
@@ -48,15 +52,16 @@ class StoredBlocks {
   // loses the newest ones alone. Drops none: a queue that is half full is left alone.
   // Returns: true if more such blocks are left.
   bool save_some(int32_t most);
-  // Writes all unlocked blocks likewise, and waits until they are written.
+  // Writes all unlocked blocks likewise, and waits until they are written, or until that time.
   // Requires: durable().
-  void save_all();
+  void save_all(BlockWriter::Time until);
   void clear();  // forgets everything that is stored
 
   // ---- what prompts continue. whole: their match without short blocks.
 
-  // Returns: true if a store has the block of `prompt` behind a match of at most `tokens` tokens.
-  bool is_continued(const KvPrompt& prompt, int32_t tokens, const KvMatch& whole) const;
+  // Returns: the store that has the block of `prompt` behind a match of at most `tokens` tokens.
+  std::optional<size_t> continued_in(const KvPrompt& prompt, int32_t tokens,
+                                     const KvMatch& whole) const;
   // Describes all blocks behind a match, up to `tokens` tokens.
   // Requires: stores.
   void describe(const KvPrompt& prompt, int32_t tokens, const KvMatch& whole,
@@ -85,8 +90,9 @@ class StoredBlocks {
   KvArena& arena_;
   const PrefixTree& tree_;
   const PrefixLevels& levels_;
-  BlockTiers* tiers_ = nullptr;  // null: evicted blocks are lost
-  std::vector<BlockKey> keys_;   // [blocks]
+  BlockTiers* tiers_ = nullptr;           // null: evicted blocks are lost
+  std::vector<BlockKey> keys_;            // [blocks]
+  const PrefixEvents* events_ = nullptr;  // null: none are told
   PendingBlocks unsaved_;
 };
 

@@ -15,9 +15,10 @@ struct BlockBuffer {
   BlockId id;
   std::vector<int32_t> tokens;
   std::span<std::byte> room;
-  size_t pages = 0;  // bytes of `room` in use
+  size_t pages = 0;   // bytes of `room` in use
+  uint64_t name = 0;  // see StoredBlock
 
-  StoredBlock block() const { return {id, tokens, room.first(pages)}; }
+  StoredBlock block() const { return {id, tokens, room.first(pages), name}; }
 };
 
 // A fixed number of buffers, allocated at the start. The system gives their memory as it is

@@ -9,7 +9,9 @@ namespace tessera {
 BlockReader::BlockReader(std::span<BlockStore* const> stores, const Shape& shape)
     : stores_(stores.begin(), stores.end()),
       block_tokens_(static_cast<size_t>(shape.block_tokens)),
-      buffers_(shape.bytes, shape.block_bytes, shape.block_tokens) {
+      buffers_(shape.bytes, shape.block_bytes, shape.block_tokens),
+      guard_(shape.trial_pause) {
+  last_tokens_.reserve(block_tokens_);
   const auto blocks = static_cast<size_t>(shape.path_blocks);
   for (Job& job : jobs_) {
     job.paths.reserve(blocks);
@@ -97,9 +99,20 @@ void BlockReader::wait(std::chrono::milliseconds most) {
   arrived_.wait_for(lock, most, [this, before = events_] { return events_ != before; });
 }
 
+void BlockReader::note_timeout() {
+  {
+    const std::lock_guard lock(mutex_);
+    guard_.note_timeout(std::chrono::steady_clock::now());
+    suspended_ = guard_.suspended();
+  }
+  changed_.notify_one();
+}
+
 BlockReader::Stats BlockReader::stats() const {
   const std::lock_guard lock(mutex_);
-  return counting_;
+  Stats stats = counting_;
+  stats.suspensions = guard_.suspensions();
+  return stats;
 }
 
 // ---- the reader's thread
@@ -109,10 +122,37 @@ void BlockReader::run() {
   while (!stops_) {
     if (Job* const job = next_job()) {
       read(*job, lock);
-    } else {
+    } else if (!guard_.suspended()) {
       changed_.wait(lock);
+    } else if (std::chrono::steady_clock::now() < guard_.next_trial()) {
+      changed_.wait_until(lock, guard_.next_trial());
+    } else {
+      try_again(lock);
     }
   }
+}
+
+// Asks the last store, the slowest one. A block that it no longer has tells nothing, so the next
+// prompt is the trial.
+void BlockReader::try_again(std::unique_lock<std::mutex>& lock) {
+  BlockBuffer* const buffer = buffers_.take();
+  bool answered = false;
+  if (buffer != nullptr) {
+    BlockStore& store = *stores_.back();
+    lock.unlock();
+    const auto begin = std::chrono::steady_clock::now();
+    const std::optional<BlockId> id = store.find(last_path_, last_accept_);
+    const bool failed =
+        id.has_value() && absl::IsUnavailable(store.read(*id, last_tokens_, buffer->room).status());
+    answered = !failed && std::chrono::steady_clock::now() - begin < ReadGuard::kInTime;
+    lock.lock();
+    buffers_.give_back(buffer);
+  }
+  if (answered) {  // the reads that hung tell nothing of those to come
+    counting_.block_seconds[stores_.size() - 1] = {};
+  }
+  guard_.note_trial(answered, std::chrono::steady_clock::now());
+  suspended_ = guard_.suspended();
 }
 
 BlockReader::Job* BlockReader::next_job() {
@@ -133,16 +173,16 @@ void BlockReader::read(Job& job, std::unique_lock<std::mutex>& lock) {
       changed_.wait(lock);
       buffer = buffers_.take();
     }
-    bool found = false;
+    std::optional<size_t> store;
     if (buffer != nullptr && !job.released_ && !stops_) {
       lock.unlock();
       const auto begin = std::chrono::steady_clock::now();
-      found = read_block(job, index, *buffer);
-      const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+      store = read_block(job, index, *buffer);
+      const std::chrono::steady_clock::duration took = std::chrono::steady_clock::now() - begin;
       lock.lock();
-      counting_.seconds += took.count();
+      note_read(store, took);
     }
-    if (!found) {
+    if (!store.has_value()) {
       if (buffer != nullptr) {
         buffers_.give_back(buffer);
       }
@@ -161,9 +201,22 @@ void BlockReader::read(Job& job, std::unique_lock<std::mutex>& lock) {
   arrived_.notify_one();
 }
 
-bool BlockReader::read_block(const Job& job, size_t index, BlockBuffer& buffer) {
+void BlockReader::note_read(std::optional<size_t> store, std::chrono::steady_clock::duration took) {
+  const double seconds = std::chrono::duration<double>(took).count();
+  counting_.seconds += seconds;
+  if (store.has_value()) {
+    ++counting_.blocks[*store];
+    counting_.block_seconds[*store].add(seconds);
+    guard_.note_block(took);
+  }
+}
+
+std::optional<size_t> BlockReader::read_block(const Job& job, size_t index, BlockBuffer& buffer) {
   const std::span<const int32_t> tokens =
       std::span(job.tokens).subspan(index * block_tokens_, block_tokens_);
+  last_path_ = job.paths[index];
+  last_accept_ = job.accept;
+  last_tokens_.assign(tokens.begin(), tokens.end());
   for (size_t store = 0; store < stores_.size(); ++store) {
     const std::optional<BlockId> id = stores_[store]->find(job.paths[index], job.accept);
     if (!id.has_value()) {
@@ -176,14 +229,13 @@ bool BlockReader::read_block(const Job& job, size_t index, BlockBuffer& buffer) 
     buffer.id = *id;
     buffer.tokens.assign(tokens.begin(), tokens.end());
     buffer.pages = *pages;
+    buffer.name = 0;
     if (store > 0) {
       stores_[0]->put(buffer.block()).IgnoreError();
     }
-    const std::lock_guard lock(mutex_);
-    ++counting_.blocks[store];
-    return true;
+    return store;
   }
-  return false;
+  return std::nullopt;
 }
 
 }  // namespace tessera

@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "engine/kv/prefix_events.h"
 #include "engine/tier/block_key.h"
 #include "engine/tier/tier_stats.h"
 
@@ -18,6 +19,7 @@ struct StoredBlock {
   BlockId id;
   std::span<const int32_t> tokens;
   std::span<const std::byte> pages;
+  uint64_t name = 0;  // in PrefixEvents; 0: its copies are not told
 };
 
 // A place for prefix blocks below the pool, bounded in bytes. Blocks that were not used for the
@@ -51,6 +53,28 @@ class BlockStore {
   virtual void sync() = 0;
 
   virtual BlockStoreStats stats() const = 0;
+
+  // From now on `events` receives the copies that are written and dropped.
+  // Requires: the store is not used yet; `events` outlives this.
+  void report(PrefixEvents& events, PrefixEvents::Store as) {
+    events_ = &events;
+    as_ = as;
+  }
+
+ protected:
+  // Returns: the name to tell when the block is dropped; 0: it is not told.
+  uint64_t tell_stored(uint64_t name) const {
+    return events_ != nullptr && name != 0 && events_->stored_in(as_, name) ? name : 0;
+  }
+  void tell_dropped(uint64_t name) const {
+    if (name != 0) {
+      events_->removed_from(as_, name);
+    }
+  }
+
+ private:
+  PrefixEvents* events_ = nullptr;
+  PrefixEvents::Store as_ = PrefixEvents::Store::host;
 };
 
 }  // namespace tessera

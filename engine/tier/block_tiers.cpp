@@ -19,7 +19,7 @@ constexpr int64_t kQueueBytes = int64_t{64} << 20;
 absl::StatusOr<std::unique_ptr<BlockTiers>> BlockTiers::open(const KvTierOptions& options,
                                                              const Shape& shape,
                                                              std::string_view fingerprint) {
-  auto tiers = std::unique_ptr<BlockTiers>(new BlockTiers(fingerprint));
+  Stores stores;
   if (options.host_bytes > 0) {
     const int64_t least =
         shape.block_bytes + MemoryStore::kOverhead + shape.block_tokens * int64_t{sizeof(int32_t)};
@@ -29,17 +29,25 @@ absl::StatusOr<std::unique_ptr<BlockTiers>> BlockTiers::open(const KvTierOptions
                                                      "may take ",
                                                      least));
     }
-    tiers->owned_.push_back(std::make_unique<MemoryStore>(options.host_bytes));
-    tiers->host_ = tiers->owned_.back().get();
+    stores.host = std::make_unique<MemoryStore>(options.host_bytes);
   }
   if (!options.disk.empty()) {
-    TESSERA_ASSIGN_OR_RETURN(std::unique_ptr<DiskStore> disk,
+    TESSERA_ASSIGN_OR_RETURN(stores.disk,
                              DiskStore::open({options.disk, options.disk_bytes, options.calls}));
-    tiers->owned_.push_back(std::move(disk));
-    tiers->disk_ = tiers->owned_.back().get();
   }
-  for (const auto& store : tiers->owned_) {
-    tiers->stores_.push_back(store.get());
+  return over(std::move(stores), options, shape, fingerprint);
+}
+
+std::unique_ptr<BlockTiers> BlockTiers::over(Stores stores, const KvTierOptions& options,
+                                             const Shape& shape, std::string_view fingerprint) {
+  auto tiers = std::unique_ptr<BlockTiers>(new BlockTiers(options, fingerprint));
+  tiers->host_ = stores.host.get();
+  tiers->disk_ = stores.disk.get();
+  for (std::unique_ptr<BlockStore>* const store : {&stores.host, &stores.disk}) {
+    if (*store != nullptr) {
+      tiers->stores_.push_back(store->get());
+      tiers->owned_.push_back(std::move(*store));
+    }
   }
   tiers->writer_ = std::make_unique<BlockWriter>(tiers->stores_, kQueueBytes, shape.block_bytes,
                                                  shape.block_tokens);
@@ -59,16 +67,60 @@ int64_t BlockTiers::bytes_for(const KvTierOptions& options, const KvArenaShape& 
   return options.host_bytes + 2 * BlockBuffers::count(kQueueBytes, block_bytes) * block_bytes;
 }
 
-bool BlockTiers::has(const BlockKey& path, uint8_t accept) const {
-  return !writer_->clearing() && std::ranges::any_of(stores_, [&](const BlockStore* store) {
-    return store->find(path, accept).has_value();
-  });
+std::optional<size_t> BlockTiers::store_of(const BlockKey& path, uint8_t accept) const {
+  if (writer_->clearing()) {
+    return std::nullopt;
+  }
+  const auto store = std::ranges::find_if(
+      stores_, [&](const BlockStore* one) { return one->find(path, accept).has_value(); });
+  return store == stores_.end() ? std::nullopt
+                                : std::optional(static_cast<size_t>(store - stores_.begin()));
 }
 
 void BlockTiers::erase(const BlockId& id) {
   for (BlockStore* const store : stores_) {
     store->erase(id);
   }
+}
+
+void BlockTiers::report(PrefixEvents& events) {
+  if (host_ != nullptr) {
+    host_->report(events, PrefixEvents::Store::host);
+  }
+  if (disk_ != nullptr) {
+    disk_->report(events, PrefixEvents::Store::disk);
+  }
+}
+
+void BlockTiers::finish(BlockWriter::Time until, int64_t unsaved) {
+  writer_->drain(until);
+  counting_.unsaved_blocks = unsaved + writer_->give_up();
+  if (counting_.unsaved_blocks > 0) {
+    log_(absl::StrCat(counting_.unsaved_blocks,
+                      " blocks were not written in the time that drain-timeout gives"));
+  }
+}
+
+bool BlockTiers::chooses_to_read(size_t store, int32_t block_tokens) {
+  const double seconds = reader_->stats().block_seconds[store].value();
+  const bool reads = rates_.reads(place_of(store), seconds, block_tokens);
+  ++(reads ? counting_.chosen_reads : counting_.chosen_computes);
+  return reads;
+}
+
+void BlockTiers::note_slow_read() {
+  ++counting_.slow_reads;
+  reader_->note_timeout();
+}
+
+bool BlockTiers::suspended() {
+  const bool suspended = reader_->suspended();
+  if (suspended != told_suspended_) {
+    log_(suspended ? "the disk does not answer: prompts are computed until it does"
+                   : "the disk answers again");
+  }
+  told_suspended_ = suspended;
+  return suspended;
 }
 
 KvTierStats BlockTiers::stats() const {
@@ -79,11 +131,19 @@ KvTierStats BlockTiers::stats() const {
   stats.written_blocks = written.blocks;
   stats.written_bytes = written.bytes;
   stats.unwritten_blocks = written.dropped;
+  stats.queued_blocks = written.queued;
   const BlockReader::Stats read = reader_->stats();
   stats.host_read_blocks = host_ == nullptr ? 0 : read.blocks[0];
   stats.disk_read_blocks = host_ == nullptr ? read.blocks[0] : read.blocks[1];
   stats.read_bytes = read.bytes;
   stats.read_seconds = read.seconds;
+  for (size_t store = 0; store < stores_.size(); ++store) {
+    (place_of(store) == 0 ? stats.host_block_seconds : stats.disk_block_seconds) =
+        read.block_seconds[store].value();
+  }
+  stats.token_seconds = rates_.token_seconds();
+  stats.suspended = reader_->suspended();
+  stats.suspensions = read.suspensions;
   return stats;
 }
 

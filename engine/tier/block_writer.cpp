@@ -28,11 +28,11 @@ BlockWriter::~BlockWriter() {
 
 // ---- the engine's thread
 
-BlockBuffer* BlockWriter::begin(bool wait) {
+BlockBuffer* BlockWriter::begin(Time until) {
   std::unique_lock lock(mutex_);
   BlockBuffer* buffer = buffers_.take();
-  while (buffer == nullptr && wait) {
-    written_.wait(lock);
+  while (buffer == nullptr && std::chrono::steady_clock::now() < until) {
+    written_.wait_until(lock, until);
     buffer = buffers_.take();
   }
   counting_.dropped += buffer == nullptr ? 1 : 0;
@@ -67,16 +67,26 @@ bool BlockWriter::clearing() const {
   return clears_;
 }
 
-void BlockWriter::drain() {
+void BlockWriter::drain(Time until) {
   std::unique_lock lock(mutex_);
   syncs_now_ = true;
   changed_.notify_one();
-  written_.wait(lock, [this] { return count_ == 0 && !busy_ && !clears_ && !syncs_now_; });
+  written_.wait_until(lock, until,
+                      [this] { return count_ == 0 && !busy_ && !clears_ && !syncs_now_; });
+}
+
+int64_t BlockWriter::give_up() {
+  const std::lock_guard lock(mutex_);
+  const auto forgotten = static_cast<int64_t>(count_ - forgotten_);
+  forgotten_ = count_;
+  return forgotten;
 }
 
 BlockWriter::Stats BlockWriter::stats() const {
   const std::lock_guard lock(mutex_);
-  return counting_;
+  Stats stats = counting_;
+  stats.queued = static_cast<int64_t>(count_) + (busy_ ? 1 : 0);
+  return stats;
 }
 
 // ---- the writer's thread

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <memory>
@@ -22,7 +23,9 @@ class BlockWriter {
     int64_t blocks = 0;  // that each store has, or refused
     int64_t bytes = 0;
     int64_t dropped = 0;  // because the queue was full
+    int64_t queued = 0;   // or being written
   };
+  using Time = std::chrono::steady_clock::time_point;
 
   // stores: outlive this. bytes: of the queue.
   BlockWriter(std::span<BlockStore* const> stores, int64_t bytes, int64_t block_bytes,
@@ -31,14 +34,16 @@ class BlockWriter {
 
   // ---- one thread, the engine's
   // Returns: a buffer to fill, which goes to put() next; null if none is free, which counts as a
-  // dropped block. wait: until one is free, for the end of a process.
-  BlockBuffer* begin(bool wait);
+  // dropped block. It waits for one until that time, for the end of a process.
+  BlockBuffer* begin(Time until = Time::min());
   void put(BlockBuffer* buffer);
   bool half_full() const;
   // Empties the stores, and forgets what is queued.
   void clear();
   bool clearing() const;  // the stores are not yet empty
-  void drain();           // waits until all that is queued is written and synced
+  // Waits until all that is queued is written and synced, or until that time.
+  void drain(Time until = Time::max());
+  int64_t give_up();  // forgets what is queued. Returns: its blocks.
 
   Stats stats() const;
 

@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <map>
 #include <system_error>
 #include <utility>
 
@@ -50,35 +51,42 @@ DiskStore::DiskStore(const Options& options, OwnedFile lock)
       calls_(options.calls != nullptr ? *options.calls : DiskCalls{}),
       lock_(std::move(lock)) {}
 
-// The order of use is that of the files' times.
-void DiskStore::load() {
-  struct Found {
-    std::filesystem::file_time_type used;
-    uint64_t number;
-  };
-  std::vector<Found> found;
+// A process that was killed while it removed a segment has left one of its two files. Without
+// records a list has nothing to tell, and the segment is removed below.
+std::vector<uint64_t> DiskStore::numbers_by_use() {
+  std::map<uint64_t, std::filesystem::file_time_type> used;
   std::error_code error;
   for (const auto& file : std::filesystem::directory_iterator(directory_, error)) {
     if (const std::optional<uint64_t> number = Segment::number_of(file.path())) {
-      found.push_back({std::filesystem::last_write_time(file.path(), error), *number});
-      next_number_ = std::max(next_number_, *number + 1);
+      const auto time = std::filesystem::last_write_time(file.path(), error);
+      auto& latest = used.emplace(*number, time).first->second;
+      latest = std::max(latest, time);
     }
   }
-  std::sort(found.begin(), found.end(), [](const Found& a, const Found& b) {
-    return std::pair(a.used, a.number) < std::pair(b.used, b.number);
-  });
-  for (const Found& file : found) {
+  std::vector<uint64_t> numbers;
+  for (const auto& [number, time] : used) {
+    numbers.push_back(number);
+  }
+  next_number_ = numbers.empty() ? 0 : numbers.back() + 1;
+  std::stable_sort(numbers.begin(), numbers.end(),
+                   [&](uint64_t a, uint64_t b) { return used.at(a) < used.at(b); });
+  return numbers;
+}
+
+// The order of use is that of the files' times.
+void DiskStore::load() {
+  for (const uint64_t number : numbers_by_use()) {
     std::vector<Segment::Listed> listed;
-    auto segment = Segment::open(directory_, file.number, calls_, listed);
+    auto segment = Segment::open(directory_, number, calls_, listed);
     if (!segment.ok() || listed.empty()) {
       counting_.damaged_blocks += segment.ok() ? 0 : 1;
-      Segment::remove(directory_, file.number);
+      Segment::remove(directory_, number);
       continue;
     }
     const int64_t size = (*segment)->bytes();
     auto used = std::make_shared<Used>(Used{*std::move(segment), {}, size, ++time_, {}});
     for (const Segment::Listed& block : listed) {
-      index_[block.id] = {used, block.place};
+      index_[block.id] = {used, block.place, 0};
       used->blocks.push_back(block.id);
     }
     segments_.push_back(std::move(used));
@@ -124,6 +132,7 @@ int64_t DiskStore::drop(const std::shared_ptr<Used>& segment) {
     for (size_t i = first; i < end; ++i) {
       const auto place = index_.find(segment->blocks[i]);
       if (place != index_.end() && place->second.in == segment) {
+        tell_dropped(place->second.name);
         index_.erase(place);
         ++dropped;
       }
@@ -160,11 +169,12 @@ absl::Status DiskStore::append(const StoredBlock& block) {
   last->blocks.push_back(block.id);
   last->bytes = last->segment->bytes();
   last->used = ++time_;
-  index_[block.id] = {last, place};
+  index_[block.id] = {last, place, tell_stored(block.name)};
   return absl::OkStatus();
 }
 
-// A full disk may be full of other files. Then the store becomes smaller than its limit.
+// A full disk may be full of other files. Then the store becomes smaller than its limit, but one
+// block does not cost it the only segment.
 absl::Status DiskStore::put(const StoredBlock& block) {
   if (find(block.id.path, block.id.grade).has_value()) {
     return absl::OkStatus();
@@ -178,7 +188,7 @@ absl::Status DiskStore::put(const StoredBlock& block) {
   while (room() < needed && drop_oldest()) {
   }
   absl::Status status = append(block);
-  if (absl::IsResourceExhausted(status) && drop_oldest()) {
+  if (absl::IsResourceExhausted(status) && segments_.size() > 1 && drop_oldest()) {
     status = append(block);
   }
   if (!status.ok()) {
@@ -226,7 +236,11 @@ absl::StatusOr<size_t> DiskStore::read(const BlockId& id, std::span<const int32_
 
 void DiskStore::erase(const BlockId& id) {
   const std::lock_guard lock(mutex_);
-  index_.erase(id);
+  const auto entry = index_.find(id);
+  if (entry != index_.end()) {
+    tell_dropped(entry->second.name);
+    index_.erase(entry);
+  }
 }
 
 void DiskStore::clear() {

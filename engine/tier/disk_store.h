@@ -59,9 +59,11 @@ class DiskStore final : public BlockStore {
   struct Place {
     std::shared_ptr<Used> in;
     SegmentPlace place;
+    uint64_t name = 0;  // told to PrefixEvents
   };
 
   DiskStore(const Options& options, OwnedFile lock);
+  std::vector<uint64_t> numbers_by_use();  // of the segments in the directory
   void load();
   // Requires, of the next four: writing_ is held.
   absl::Status append(const StoredBlock& block);

@@ -26,11 +26,12 @@ absl::Status MemoryStore::put(const StoredBlock& block) {
     ++counting_.dropped_blocks;
   }
   const auto place = used_.insert(used_.end(), block.id);
-  const auto [entry, is_new] = entries_.try_emplace(block.id, Entry{contents, place});
+  const auto [entry, is_new] = entries_.try_emplace(block.id, Entry{contents, place, 0});
   if (!is_new) {
     used_.erase(place);
     return absl::OkStatus();
   }
+  entry->second.name = tell_stored(block.name);
   bytes_ += bytes;
   return absl::OkStatus();
 }
@@ -76,6 +77,7 @@ void MemoryStore::erase(const BlockId& id) {
 }
 
 void MemoryStore::erase(Entries::iterator entry) {
+  tell_dropped(entry->second.name);
   bytes_ -= entry->second.contents->bytes();
   used_.erase(entry->second.place);
   entries_.erase(entry);
@@ -83,6 +85,9 @@ void MemoryStore::erase(Entries::iterator entry) {
 
 void MemoryStore::clear() {
   const std::lock_guard lock(mutex_);
+  for (const auto& [id, entry] : entries_) {
+    tell_dropped(entry.name);
+  }
   entries_.clear();
   used_.clear();
   bytes_ = 0;

@@ -41,6 +41,7 @@ class MemoryStore final : public BlockStore {
   struct Entry {
     std::shared_ptr<const Contents> contents;
     std::list<BlockId>::iterator place;
+    uint64_t name = 0;  // told to PrefixEvents
   };
   using Entries = std::map<BlockId, Entry>;
 

@@ -15,7 +15,7 @@
 namespace tessera {
 namespace {
 
-constexpr uint64_t kSegmentMagic = 0x31564b4152455354;  // "TSERAKV1"
+constexpr uint64_t kSegmentMagic = 0x32564b4152455354;  // "TSERAKV2"
 constexpr uint32_t kRecordMagic = 0x4b434f4c;           // "LOCK"
 constexpr std::string_view kRecordsEnd = ".kv";
 constexpr std::string_view kListEnd = ".list";
@@ -35,8 +35,9 @@ struct RecordHead {
   BlockKey path;
   uint8_t grade = 0;
   uint8_t level = 0;
-  uint8_t zero[6] = {};
-  uint64_t checksum = 0;  // of the record, with 0 in this place
+  uint8_t zero[2] = {};
+  uint32_t head_checksum = 0;  // of the fields before it
+  uint64_t checksum = 0;       // of the record, with 0 in this place
 };
 static_assert(sizeof(RecordHead) == 64);
 
@@ -65,6 +66,10 @@ uint64_t checksum_of(std::span<const std::byte> first, std::span<const std::byte
   return XXH3_64bits_withSeed(pages.data(), pages.size(), XXH3_64bits(first.data(), first.size()));
 }
 
+uint32_t head_checksum_of(const RecordHead& head) {
+  return static_cast<uint32_t>(XXH3_64bits(&head, offsetof(RecordHead, head_checksum)));
+}
+
 int64_t token_bytes_of(std::span<const int32_t> tokens) {
   return static_cast<int64_t>(tokens.size_bytes());
 }
@@ -85,19 +90,20 @@ absl::StatusOr<std::unique_ptr<Segment>> Segment::open(const std::filesystem::pa
                            OwnedFile::open(file_of(directory, number, kListEnd), calls));
   auto segment = std::unique_ptr<Segment>(new Segment(number, std::move(records), std::move(list)));
   TESSERA_RETURN_IF_ERROR(segment->check_head());
-  segment->read_list(listed);
-  segment->find_unlisted(listed);
+  const bool list_is_whole = segment->read_list(listed);
+  segment->find_unlisted(list_is_whole, listed);
   return segment;
 }
 
 std::optional<uint64_t> Segment::number_of(const std::filesystem::path& file) {
   const std::string name = file.filename().string();
-  if (!name.starts_with(kBegin) || !name.ends_with(kRecordsEnd)) {
+  const std::string_view kind = name.ends_with(kListEnd) ? kListEnd : kRecordsEnd;
+  if (!name.starts_with(kBegin) || !name.ends_with(kind)) {
     return std::nullopt;
   }
   uint64_t number = 0;
   const char* const first = name.data() + kBegin.size();
-  const char* const last = name.data() + name.size() - kRecordsEnd.size();
+  const char* const last = name.data() + name.size() - kind.size();
   const auto [end, error] = std::from_chars(first, last, number);
   return error == std::errc() && end == last ? std::optional(number) : std::nullopt;
 }
@@ -129,54 +135,72 @@ absl::Status Segment::check_head() {
              : absl::DataLossError("the file does not begin like a segment");
 }
 
-void Segment::read_list(std::vector<Listed>& listed) {
+// An entry that names bytes behind the end would name a later block there, so it is damaged too.
+bool Segment::read_list(std::vector<Listed>& listed) {
   const int64_t size = list_.size();
   std::vector<ListEntry> entries(static_cast<size_t>(size) / sizeof(ListEntry));
-  if (!list_.read(std::as_writable_bytes(std::span(entries)), 0).ok()) {
-    entries.clear();  // the blocks are found without it
+  const bool whole = list_.read(std::as_writable_bytes(std::span(entries)), 0).ok();
+  if (!whole) {
+    entries.clear();
   }
   list_end_ = std::ssize(entries) * int64_t{sizeof(ListEntry)};
   list_.truncate(list_end_);
+  bool damaged = !whole;
   for (const ListEntry& entry : entries) {
-    if (entry.checksum == checksum_of(entry) && entry.offset + entry.bytes <= end_) {
+    const bool sound = entry.checksum == checksum_of(entry) && entry.offset + entry.bytes <= end_;
+    damaged = damaged || !sound;
+    if (sound) {
       listed.push_back({{entry.path, entry.grade, entry.level}, {entry.offset, entry.bytes}});
     }
   }
+  return !damaged;
 }
 
-// Goes on behind the last block of the list, from record to record.
-void Segment::find_unlisted(std::vector<Listed>& listed) {
-  int64_t at = sizeof(SegmentHead);
-  for (const Listed& block : listed) {
-    at = std::max(at, block.place.offset + block.place.bytes);
-  }
+std::optional<Segment::Listed> Segment::head_at(int64_t at) const {
   RecordHead head;
-  while (at + int64_t{sizeof(head)} <= end_ && records_.read(bytes_in(head), at).ok() &&
-         head.magic == kRecordMagic) {
-    const int64_t rest = end_ - at - int64_t{sizeof(head)};
-    const int64_t tokens = head.tokens * int64_t{sizeof(int32_t)};
-    if (tokens > rest || head.pages > static_cast<uint64_t>(rest - tokens)) {
+  if (at + int64_t{sizeof(head)} > end_ || !records_.read(bytes_in(head), at).ok() ||
+      head.magic != kRecordMagic || head.head_checksum != head_checksum_of(head)) {
+    return std::nullopt;
+  }
+  const int64_t rest = end_ - at - int64_t{sizeof(head)};
+  const int64_t tokens = head.tokens * int64_t{sizeof(int32_t)};
+  if (tokens > rest || head.pages > static_cast<uint64_t>(rest - tokens)) {
+    return std::nullopt;  // torn
+  }
+  const auto bytes = int64_t{sizeof(head)} + tokens + static_cast<int64_t>(head.pages);
+  return Listed{{head.path, head.grade, head.level}, {at, bytes}};
+}
+
+// Goes from record to record, behind the last one of a whole list. A damaged list is made anew,
+// from the first record on; one whose head is damaged ends where the next listed one begins.
+void Segment::find_unlisted(bool list_is_whole, std::vector<Listed>& listed) {
+  std::vector<Listed> known;  // to be listed anew
+  int64_t at = sizeof(SegmentHead);
+  if (list_is_whole) {
+    for (const Listed& block : listed) {
+      at = std::max(at, block.place.offset + block.place.bytes);
+    }
+  } else {
+    std::swap(known, listed);
+    std::sort(known.begin(), known.end(),
+              [](const Listed& a, const Listed& b) { return a.place.offset < b.place.offset; });
+    list_.truncate(0);
+    list_end_ = 0;
+  }
+  for (auto next = known.begin();;) {
+    while (next != known.end() && next->place.offset < at) {
+      ++next;
+    }
+    const bool is_known = next != known.end() && next->place.offset == at;
+    const std::optional<Listed> found = is_known ? std::optional(*next) : head_at(at);
+    if (found.has_value() && (list(*found).ok() || is_known)) {
+      listed.push_back(*found);
+      at += found->place.bytes;
+    } else if (next != known.end()) {
+      at = next->place.offset;
+    } else {
       break;
     }
-    const auto bytes = int64_t{sizeof(head)} + tokens + static_cast<int64_t>(head.pages);
-    scratch_.resize(static_cast<size_t>(bytes));
-    if (!records_.read(scratch_, at).ok()) {
-      break;
-    }
-    RecordHead unsigned_head = head;
-    unsigned_head.checksum = 0;
-    std::memcpy(scratch_.data(), &unsigned_head, sizeof(unsigned_head));
-    const auto first = static_cast<size_t>(int64_t{sizeof(head)} + tokens);
-    const std::span<const std::byte> record(scratch_);
-    if (head.checksum != checksum_of(record.first(first), record.subspan(first))) {
-      break;
-    }
-    const Listed block{{head.path, head.grade, head.level}, {at, bytes}};
-    if (!list(block).ok()) {
-      break;
-    }
-    listed.push_back(block);
-    at += bytes;
   }
   records_.truncate(at);
   end_ = at;
@@ -204,6 +228,7 @@ absl::StatusOr<SegmentPlace> Segment::append(const StoredBlock& block) {
                   .path = block.id.path,
                   .grade = block.id.grade,
                   .level = block.id.level};
+  head.head_checksum = head_checksum_of(head);
   const std::span<const std::byte> tokens = std::as_bytes(block.tokens);
   scratch_.resize(sizeof(head) + tokens.size());
   std::memcpy(scratch_.data(), &head, sizeof(head));

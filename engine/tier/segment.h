@@ -22,18 +22,18 @@ struct SegmentPlace {
 };
 
 // A file of blocks, appended and never rewritten, with a second file that lists them. So a start
-// reads the list, a thousandth of the bytes, and not the blocks.
+// reads the list, a ten-thousandth of the bytes, and not the blocks.
 //
 //   segment-N.kv     [ head | record ... ]    record: head, tokens, pages
 //   segment-N.list   [ entry ... ]            entry: block, place, checksum
 //
-// Each record and each entry has its own checksum (XXH3). An entry that is damaged is left out; a
-// record is checked when it is read. An embedded database would list them too. But LMDB's pages
-// have no checksums, and some flipped bits of its file end the process (SIGBUS); RocksDB would
-// compact what is only appended here.
+// Each record and each entry has its own checksum (XXH3). A record is checked when it is read. An
+// embedded database would list them too. But LMDB's pages have no checksums, and some flipped bits
+// of its file end the process (SIGBUS); RocksDB would compact what is only appended here.
 //
-// Records that no entry names are found again by open(): a process that is killed between both
-// writes loses nothing. A torn record at the end is cut off.
+// Records that no entry names are found again by open(), which reads their heads alone: a process
+// that is killed between both writes loses nothing, and nor does one with a damaged list. A torn
+// record at the end is cut off.
 //
 // Not thread-safe, except read().
 class Segment {
@@ -49,7 +49,8 @@ class Segment {
   static absl::StatusOr<std::unique_ptr<Segment>> open(const std::filesystem::path& directory,
                                                        uint64_t number, const DiskCalls& calls,
                                                        std::vector<Listed>& listed);
-  // Returns: the number of a segment with that file name; nothing for other files.
+  // Returns: the number of the segment of a file with that name; nothing for other files. Each of
+  // its two files may be missing.
   static std::optional<uint64_t> number_of(const std::filesystem::path& file);
   static void remove(const std::filesystem::path& directory, uint64_t number);
 
@@ -74,8 +75,10 @@ class Segment {
       : number_(number), records_(std::move(records)), list_(std::move(list)) {}
 
   absl::Status check_head();
-  void read_list(std::vector<Listed>& listed);
-  void find_unlisted(std::vector<Listed>& listed);
+  bool read_list(std::vector<Listed>& listed);  // Returns: false if it is damaged.
+  // Returns: the record that begins there, if its head is whole.
+  std::optional<Listed> head_at(int64_t at) const;
+  void find_unlisted(bool list_is_whole, std::vector<Listed>& listed);
   absl::Status list(const Listed& block);
 
   const uint64_t number_;

@@ -33,6 +33,19 @@ class Message {
     ++count_;
   }
 
+  // A copy in a store.
+  void add(const PrefixEvents::StoreEvent& event) {
+    if (empty() || event.stored != last_copy_.stored || event.store != last_copy_.store) {
+      const char* const medium = event.store == PrefixEvents::Store::host ? "CPU" : "DISK";
+      events_.push_back(event.stored ? Json::array({"BlockStored", Json::array(), nullptr,
+                                                    Json::array(), block_tokens_, nullptr, medium})
+                                     : Json::array({"BlockRemoved", Json::array(), medium}));
+    }
+    events_.back()[1].push_back(event.block);
+    last_copy_ = event;
+    ++count_;
+  }
+
   std::string pack() {
     std::string packed;
     Json::to_msgpack(Json::array({seconds_, std::move(events_), 0}), packed);
@@ -59,6 +72,7 @@ class Message {
   const double seconds_;
   Json events_ = Json::array();
   Event last_;
+  PrefixEvents::StoreEvent last_copy_;
   size_t count_ = 0;
   size_t tokens_ = 0;
 };
@@ -73,6 +87,13 @@ void write_kv_messages(const PrefixEvents::Batch& batch, int32_t block_tokens, d
     for (; event != batch.events.end() && !message.full(); ++event) {
       message.add(*event, tokens);
       tokens += event->stored ? block_tokens : 0;
+    }
+    send(message.pack());
+  }
+  for (auto event = batch.of_stores.begin(); event != batch.of_stores.end();) {
+    Message message(block_tokens, seconds);
+    for (; event != batch.of_stores.end() && !message.full(); ++event) {
+      message.add(*event);
     }
     send(message.pack());
   }

@@ -18,7 +18,9 @@ inline constexpr size_t kKvMessageEvents = size_t{1} << 10;
 //   ["BlockStored", [block, ...], parent or nil, [token, ...], block_tokens, nil, nil]
 //   ["BlockRemoved", [block, ...], nil]
 // with nil for LoRA and for the medium, which means the fastest one. Blocks that follow each other
-// on one path are one event, as are consecutive removals.
+// on one path are one event, as are consecutive removals. Copies in the stores below the cache have
+// the medium "CPU" or "DISK", no parent and no tokens, as those of vLLM's offloading: routers know
+// them by the names of their blocks.
 // seconds: since 1970. `send` is called with each message, in order.
 void write_kv_messages(const PrefixEvents::Batch& batch, int32_t block_tokens, double seconds,
                        const std::function<void(const std::string&)>& send);

@@ -13,6 +13,7 @@ class Subscriber:
 
     def __init__(self, endpoint, binds=False):
         self._blocks = {}  # block: (its parent, its tokens)
+        self.copies = {"CPU": set(), "DISK": set()}  # blocks in the tiers below the cache
         self.numbers, self.topics, self.events, self.block_tokens = [], set(), 0, None
         self.strict = False
         self._socket = zmq.Context.instance().socket(zmq.SUB)
@@ -37,6 +38,9 @@ class Subscriber:
         assert abs(time.time() - seconds) < 60 and rest in ([], [0])
         for kind, hashes, *fields in events:
             self.events += 1
+            if fields[-1] is not None:
+                self._read_copies(kind, hashes, fields)
+                continue
             if kind == "BlockStored":
                 parent, tokens, self.block_tokens, lora, medium = fields
                 assert lora is None and medium is None
@@ -52,6 +56,15 @@ class Subscriber:
                 for block in hashes:
                     assert block in self._blocks or not self.strict
                     self._blocks.pop(block, None)
+
+    def _read_copies(self, kind, hashes, fields):
+        copies = self.copies[fields[-1]]
+        if kind == "BlockStored":
+            assert fields[:2] == [None, []], "a copy is known by its block's name"
+            copies.update(hashes)
+        else:
+            assert kind == "BlockRemoved" and (copies.issuperset(hashes) or not self.strict)
+            copies.difference_update(hashes)
 
     def cached(self, tokens):
         """Returns how many of these tokens the replica has, by the events."""

@@ -78,6 +78,32 @@ def test_a_router_knows_what_the_cache_holds(replica):
     router.end()
 
 
+def test_a_router_knows_the_copies_in_the_tiers(tmp_path):
+    (port,) = free_ports(1)
+    one = Replica(tmp_path, 0, "--kv-events", f"tcp://*:{port}", "--kv-memory", "24MiB", "--max-sequences", 2,
+                  "--context", 1024, "--kv-ladder", "none", "--kv-disk", tmp_path / "kv", "--kv-host-memory", "64MiB")
+    one.start()
+    try:
+        eventually(one.ready, "a replica")
+        router = Subscriber(f"tcp://127.0.0.1:{port}")
+        follow(router, one)
+        eventually(lambda: not any(router.copies.values()), "empty tiers")
+        complete(one, STORY * 12)
+        blocks = set(router.blocks)
+        assert blocks
+        for medium in "CPU", "DISK":
+            eventually(lambda: router.copies[medium] >= blocks, f"the copies of medium {medium}")
+        for number in range(40):  # more than fits into the cache
+            complete(one, f"{number} " + STORY * 12)
+        eventually(lambda: not blocks & set(router.blocks), "an evicted prompt")
+        assert router.copies["DISK"] >= blocks, "it is still on disk"
+        post(one, "/v1/cache/flush")
+        eventually(lambda: not any(router.copies.values()), "the end of all copies")
+        router.end()
+    finally:
+        one.program.end()
+
+
 @pytest.mark.long
 def test_the_replica_connects_to_a_router_and_does_not_wait_for_one_that_hangs(tmp_path):
     (port,) = free_ports(1)

@@ -39,7 +39,8 @@ class Traffic {
     for (int32_t index = 0; index < kBlocksOfPath; ++index) {
       const std::vector<int32_t> tokens = tokens_of(path, index);
       key = tiers_.keys().next(key, tokens);
-      BlockBuffer* const buffer = tiers_.writer().begin(wait);
+      BlockBuffer* const buffer =
+          tiers_.writer().begin(wait ? BlockWriter::Time::max() : BlockWriter::Time::min());
       if (buffer != nullptr) {
         buffer->id = {key, 0, 0};
         buffer->tokens.assign(tokens.begin(), tokens.end());

@@ -19,12 +19,28 @@ std::vector<Json> messages_of(const PrefixEvents::Batch& batch, int32_t block_to
 
 TEST(KvEventMessage, JoinsBlocksOfOnePathAndConsecutiveRemovals) {
   const PrefixEvents::Batch batch{
+      .of_stores = {},
       .events = {{true, 10, 0}, {true, 11, 10}, {true, 20, 10}, {false, 11}, {false, 20}},
       .tokens = {1, 2, 3, 4, 5, 6}};
   EXPECT_EQ(messages_of(batch, 2), std::vector<Json>{Json::parse(R"([12.5, [
                 ["BlockStored", [10, 11], null, [1, 2, 3, 4], 2, null, null],
                 ["BlockStored", [20], 10, [5, 6], 2, null, null],
                 ["BlockRemoved", [11, 20], null]], 0])")});
+}
+
+TEST(KvEventMessage, NamesTheMediumOfCopies) {
+  using Store = PrefixEvents::Store;
+  PrefixEvents::Batch batch;
+  batch.of_stores = {{Store::host, true, 10},
+                     {Store::host, true, 11},
+                     {Store::disk, true, 11},
+                     {Store::host, false, 10},
+                     {Store::disk, false, 11}};
+  EXPECT_EQ(messages_of(batch, 2), std::vector<Json>{Json::parse(R"([12.5, [
+                ["BlockStored", [10, 11], null, [], 2, null, "CPU"],
+                ["BlockStored", [11], null, [], 2, null, "DISK"],
+                ["BlockRemoved", [10], "CPU"],
+                ["BlockRemoved", [11], "DISK"]], 0])")});
 }
 
 TEST(KvEventMessage, IsBoundedInBytes) {
