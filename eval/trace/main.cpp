@@ -23,6 +23,8 @@ struct Options {
   int32_t requests = TraceStatistics().requests;
   int32_t head_dim = 128;
   std::vector<double> millions{1.5, 2, 2.5, 3, 3.5, 4, 4.5, 5};
+  double host_millions = 0;
+  double disk_millions = 0;
   std::string plot;
 };
 
@@ -89,18 +91,22 @@ std::string draw(const Curves& curves) {
 
 absl::Status replay_all(const Options& options) {
   TESSERA_ASSIGN_OR_RETURN(const std::vector<TraceRequest> trace, load(options));
-  const int64_t f16_bytes = 2 * 2 * options.head_dim;
-  std::printf("%-14s %8s %5s %12s %8s %8s %10s %10s\n", "", "M tokens", "unit", "found", "share",
-              "demoted", "evictions", "demotions");
+  const auto bytes_of = [&](double millions) {
+    return static_cast<int64_t>(millions * 1e6 * 2 * 2 * options.head_dim);
+  };
+  std::printf("%-14s %8s %5s %12s %8s %8s %8s %8s %10s %10s\n", "", "M tokens", "unit", "found",
+              "share", "host", "disk", "demoted", "evictions", "demotions");
   Curves curves;
   for (const ReplaySubject& subject : subjects()) {
     curves.emplace_back();
     for (const double millions : options.millions) {
-      const auto bytes = static_cast<int64_t>(millions * 1e6 * static_cast<double>(f16_bytes));
+      const ReplayBytes bytes{bytes_of(millions), bytes_of(options.host_millions),
+                              bytes_of(options.disk_millions)};
       TESSERA_ASSIGN_OR_RETURN(const auto result, replay(trace, subject, options.head_dim, bytes));
-      std::printf("%-14s %8.2f %5d %12lld %8.4f %8.4f %10lld %10lld\n", subject.name.c_str(),
-                  millions, result.prefix_block_tokens, static_cast<long long>(result.hit_tokens),
-                  result.hit_share(),
+      std::printf("%-14s %8.2f %5d %12lld %8.4f %8.4f %8.4f %8.4f %10lld %10lld\n",
+                  subject.name.c_str(), millions, result.prefix_block_tokens,
+                  static_cast<long long>(result.hit_tokens), result.hit_share(),
+                  result.share_of(result.host_tokens), result.share_of(result.disk_tokens),
                   static_cast<double>(result.low_tokens) /
                       static_cast<double>(std::max<int64_t>(1, result.hit_tokens)),
                   static_cast<long long>(result.cache.evicted_blocks),
@@ -129,6 +135,9 @@ absl::StatusOr<int> run(int argc, char** argv) {
   app.add_option("--head-dim", options.head_dim)->capture_default_str();
   app.add_option("--tokens", options.millions, "pools: the bytes of so many million f16 tokens")
       ->capture_default_str();
+  app.add_option("--host", options.host_millions,
+                 "a tier in host memory, of the bytes of so many million f16 tokens");
+  app.add_option("--disk", options.disk_millions, "likewise a tier on disk");
   app.add_option("--plot", options.plot, "an SVG file to write");
   CLI11_PARSE(app, argc, argv);
   TESSERA_RETURN_IF_ERROR(replay_all(options));

@@ -1,10 +1,13 @@
 #include "eval/trace/replay.h"
 
 #include <algorithm>
+#include <chrono>
 #include <limits>
 #include <memory>
 #include <utility>
 
+#include "engine/tier/block_tiers.h"
+#include "eval/trace/counted_store.h"
 #include "kernels/check.h"
 #include "kernels/cpu/backend.h"
 #include "kernels/cpu/pages/free_list.h"
@@ -13,6 +16,9 @@
 
 namespace tessera {
 namespace {
+
+// Tokens that a prompt takes at once. What they evict fits into the queue of the tiers.
+constexpr int32_t kStepTokens = 8192;
 
 // kv_demote without the contents of pages: it only releases pages.
 void demote_empty_blocks(const KvDemoteArgs& args, Stream) {
@@ -63,14 +69,68 @@ class Prompt {
   std::vector<uint64_t> hashes_;
 };
 
+std::unique_ptr<BlockTiers> open_tiers(KvCache& kv, const ReplayBytes& bytes) {
+  if (bytes.host == 0 && bytes.disk == 0) {
+    return nullptr;
+  }
+  BlockTiers::Stores stores;
+  stores.host = bytes.host > 0 ? std::make_unique<CountedStore>(bytes.host) : nullptr;
+  stores.disk = bytes.disk > 0 ? std::make_unique<CountedStore>(bytes.disk) : nullptr;
+  auto tiers = BlockTiers::over(std::move(stores), {}, kv.prefixes().stored_shape(), "a trace");
+  kv.prefixes().store_in(*tiers);
+  return tiers;
+}
+
+// Brings back what the tiers have of a prompt, as an engine does before it admits a sequence.
+void restore(KvCache& kv, BlockTiers& tiers, const KvPrompt& prompt, ReplayResult& result) {
+  SharedPrefixes& prefixes = kv.prefixes();
+  const auto tokens = static_cast<int32_t>(prompt.tokens.size()) - 1;
+  const KvMatch match = prefixes.whole_blocks_of(prefixes.match(prompt, tokens, {}));
+  if (!prefixes.continued_in(prompt, tokens, match)) {
+    return;
+  }
+  const KvTierStats before = tiers.stats();
+  BlockReader& reader = tiers.reader();
+  BlockReader::Job* const job = reader.free_job();
+  TESSERA_CHECK(job != nullptr, "a replay has one job at a time");
+  prefixes.describe(prompt, tokens, match, *job);
+  reader.start(*job);
+  SharedPrefixes::Restored path(prefixes, match);
+  for (bool fits = true; fits && !reader.ended(*job);) {
+    if (const BlockBuffer* const stored = reader.front(*job)) {
+      fits = path.add(prompt, *stored);
+      reader.pop(*job);
+      if (tiers.writer().half_full()) {
+        tiers.writer().drain();
+      }
+    } else {
+      reader.wait(std::chrono::milliseconds(1));
+    }
+  }
+  reader.release(*job);
+  const KvTierStats after = tiers.stats();
+  const int64_t block = prefixes.block_tokens();
+  result.host_tokens += block * (after.host_read_blocks - before.host_read_blocks);
+  result.disk_tokens += block * (after.disk_read_blocks - before.disk_read_blocks);
+}
+
+void save(KvCache& kv, BlockTiers& tiers) {
+  while (kv.prefixes().save_some(std::numeric_limits<int32_t>::max())) {
+    tiers.writer().drain();
+  }
+  tiers.writer().drain();
+}
+
 }  // namespace
 
 absl::StatusOr<ReplayResult> replay(std::span<const TraceRequest> trace,
-                                    const ReplaySubject& subject, int32_t head_dim, int64_t bytes) {
+                                    const ReplaySubject& subject, int32_t head_dim,
+                                    const ReplayBytes& bytes) {
   int32_t longest = 1;
   for (const TraceRequest& request : trace) {
     longest = std::max(longest, request.prompt_tokens);
   }
+  std::unique_ptr<BlockTiers> tiers;  // the cache uses them to its end
   ThreadPool threads(1);
   const Backend backend = backend_without_contents();
   TESSERA_ASSIGN_OR_RETURN(const std::unique_ptr<KvCache> kv,
@@ -83,27 +143,40 @@ absl::StatusOr<ReplayResult> replay(std::span<const TraceRequest> trace,
                                             .query_heads = 1,
                                             .slots = 1,
                                             .context = longest,
-                                            .bytes = bytes},
+                                            .bytes = bytes.cache},
                                            backend, threads.stream()));
   ReplayResult result{.prefix_block_tokens = kv->prefixes().block_tokens(), .cache = {}};
   const KvPolicy& policy = subject.preset.policy;
+  tiers = open_tiers(*kv, bytes);
   Prompt prompt;
   for (const TraceRequest& request : trace) {
     if (request.prompt_tokens == 0) {
       continue;
     }
     prompt.read(request, kv->prefixes().block_tokens());
+    if (tiers != nullptr) {
+      restore(*kv, *tiers, prompt.view(subject), result);
+    }
     const KvMatch match =
         kv->prefixes().match(prompt.view(subject), std::numeric_limits<int32_t>::max(), {});
     KvSlot slot = kv->open_slot(policy, prompt.size());
     kv->prefixes().attach(slot, match);
-    const KvReservation wanted[] = {{slot, prompt.size()}};
-    kv->reserve(wanted);
+    for (int32_t tokens = kv->prefixes().tokens_of(match); tokens < prompt.size();) {
+      tokens = std::min(tokens + kStepTokens, prompt.size());
+      const KvReservation wanted[] = {{slot, tokens}};
+      kv->reserve(wanted);
+      if (tiers != nullptr) {
+        tiers->writer().drain();
+      }
+    }
     const KvPagesView pages = kv->view();
     KvRow& row = pages.rows[slot.index()];
     row.high = prompt.size() / kKvGroup * kKvGroup - row.low;
     kv->prefixes().insert(slot, prompt.view(subject), prompt.size(), true);
     kv->release(std::move(slot));
+    if (tiers != nullptr) {
+      save(*kv, *tiers);
+    }
     result.prompt_tokens += prompt.size();
     result.hit_tokens += kv->prefixes().tokens_of(match);
     result.low_tokens += match.low_blocks * kv->prefixes().block_tokens();
