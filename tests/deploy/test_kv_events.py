@@ -93,9 +93,9 @@ def test_a_router_knows_the_copies_in_the_tiers(tmp_path):
         assert blocks
         for medium in "CPU", "DISK":
             eventually(lambda: router.copies[medium] >= blocks, f"the copies of medium {medium}")
-        for number in range(40):  # more than fits into the cache
-            complete(one, f"{number} " + STORY * 12)
-        eventually(lambda: not blocks & set(router.blocks), "an evicted prompt")
+        numbers = iter(range(1000))  # more than fit into the cache
+        eventually(lambda: complete(one, f"{next(numbers)} " + STORY * 40) >= 0 and not blocks & set(router.blocks),
+                   "an evicted prompt")
         assert router.copies["DISK"] >= blocks, "it is still on disk"
         post(one, "/v1/cache/flush")
         eventually(lambda: not any(router.copies.values()), "the end of all copies")
