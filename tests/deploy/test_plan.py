@@ -32,10 +32,10 @@ def planned_bytes(text):
     ["--kv", "k4v2", "--prefix-cache", "off"], ["--speculation", "on", "--draft-model", MODEL]])
 def test_a_start_takes_what_the_plan_says(flags, tmp_path):
     flags = [*flags, *FEW]
-    done = plan(*flags, "--memory", "256MiB")
+    done = plan(*flags, "--memory", "384MiB")
     assert done.returncode == 0, done.stderr
     expected = planned_bytes(done.stdout)
-    assert 0.9 * (256 << 20) < sum(expected.values()) <= 256 << 20
+    assert 0.9 * (384 << 20) < sum(expected.values()) <= 384 << 20
     start = re.search(r"start with: (.*)", done.stdout)[1].split()
     server = Program([PROGRAMS / "tessera-server", "--model", MODEL, "--http-port", 0, "--grpc-port", 0,
                       "--drain-delay", 0, *flags, *start], tmp_path / "log")
