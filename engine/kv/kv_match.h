@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <span>
@@ -27,6 +28,10 @@ struct KvPrompt {
   // Tokens behind these are read in the sequence's own form only. Samples of a request fork the
   // first ones, which takes whole rows behind them.
   int32_t max_coarse = std::numeric_limits<int32_t>::max();
+
+  std::span<const int32_t> run(int32_t first, int32_t count) const {
+    return tokens.subspan(static_cast<size_t>(first), static_cast<size_t>(count));
+  }
 };
 
 // The longest cached path of a sequence's tokens.

@@ -7,17 +7,6 @@ namespace tessera {
 
 using Node = PrefixTree::Node;
 
-std::span<const int32_t> PrefixLookup::block(const KvPrompt& prompt, const KvMatch& match) const {
-  const auto length = static_cast<size_t>(shape_.prefix_block_tokens);
-  return prompt.tokens.subspan(static_cast<size_t>(match.blocks) * length, length);
-}
-
-std::span<const int32_t> PrefixLookup::short_block(const KvPrompt& prompt,
-                                                   const KvMatch& match) const {
-  const auto length = static_cast<size_t>(blocks_.tree().short_block_tokens());
-  return prompt.tokens.subspan(static_cast<size_t>(tokens_of(match)), length);
-}
-
 int32_t PrefixLookup::tokens_of(const KvMatch& match) const {
   return match.blocks * shape_.prefix_block_tokens +
          match.short_blocks * blocks_.tree().short_block_tokens();
@@ -28,15 +17,19 @@ KvMatch PrefixLookup::match(const KvPrompt& prompt, int32_t tokens, const KvMatc
   const bool up_to_date = known.version == tree.version() + 1;
   KvMatch match = up_to_date ? whole_blocks_of(known) : KvMatch{};
   match.pages -= match.windows_pages;
-  const int32_t blocks = tokens / shape_.prefix_block_tokens;
+  const int32_t length = shape_.prefix_block_tokens;
+  const int32_t blocks = tokens / length;
   const uint8_t own = blocks_.levels().own_of(prompt);
+  const uint8_t accept = blocks_.levels().accepted_by(prompt);
   const int32_t windowed = blocks_.windowed_blocks(own);
   int32_t with_windows = std::min(match.blocks, windowed);  // at the end of the path
   KvMatch usable = match;
   Node node = match.blocks > 0 ? match.node : tree.find_root(prompt.salt, own);
   while (node != PrefixTree::kNone && match.blocks < blocks) {
-    node = tree.child(node, block(prompt, match), prompt.hashes[static_cast<size_t>(match.blocks)]);
-    if (node == PrefixTree::kNone || !add_block(prompt, node, match)) {
+    node = tree.child(node, prompt.run(match.blocks * length, length),
+                      prompt.hashes[static_cast<size_t>(match.blocks)]);
+    if (node == PrefixTree::kNone || tree.grade(node) > accept ||
+        !add_block(prompt, node, own, match)) {
       break;
     }
     with_windows = tree.has_windows(node) ? with_windows + 1 : 0;
@@ -53,13 +46,13 @@ KvMatch PrefixLookup::match(const KvPrompt& prompt, int32_t tokens, const KvMatc
   return match;
 }
 
-bool PrefixLookup::add_block(const KvPrompt& prompt, Node node, KvMatch& match) const {
+bool PrefixLookup::add_block(const KvPrompt& prompt, Node node, uint8_t own_level,
+                             KvMatch& match) const {
   const PrefixTree& tree = blocks_.tree();
   const PrefixLevels& levels = blocks_.levels();
   const uint8_t level = tree.level(node);
-  const bool own = level == levels.own_of(prompt);
-  if (tree.grade(node) > levels.accepted_by(prompt) ||
-      (!own && (match.blocks + 1) * shape_.prefix_block_tokens > prompt.max_coarse)) {
+  const bool own = level == own_level;
+  if (!own && (match.blocks + 1) * shape_.prefix_block_tokens > prompt.max_coarse) {
     return false;
   }
   if (!own && levels.is_section(level)) {
@@ -93,7 +86,7 @@ void PrefixLookup::add_short_blocks(const KvPrompt& prompt, int32_t tokens, KvMa
   const int32_t most = std::min(rest, shape_.prefix_block_tokens - 1) / tree.short_block_tokens();
   Node node = match.blocks > 0 ? match.node : tree.find_root(prompt.salt, own);
   for (; node != PrefixTree::kNone && match.short_blocks < most; ++match.short_blocks) {
-    const std::span<const int32_t> block = short_block(prompt, match);
+    const std::span<const int32_t> block = prompt.run(tokens_of(match), tree.short_block_tokens());
     node = tree.child(node, block, PrefixTree::hash(block));
     if (node == PrefixTree::kNone || tree.grade(node) > grade) {
       break;

@@ -41,12 +41,10 @@ class PrefixLookup {
   int64_t section_step_pages() const;
 
  private:
-  // A prompt's blocks behind those that match already.
-  std::span<const int32_t> block(const KvPrompt& prompt, const KvMatch& match) const;
-  std::span<const int32_t> short_block(const KvPrompt& prompt, const KvMatch& match) const;
-  // Adds one whole block.
+  // Adds one whole block, of a grade that the prompt accepts. own_level: of the prompt's blocks.
   // Returns: false, and adds nothing, if the prompt does not read it.
-  bool add_block(const KvPrompt& prompt, PrefixTree::Node node, KvMatch& match) const;
+  bool add_block(const KvPrompt& prompt, PrefixTree::Node node, uint8_t own_level,
+                 KvMatch& match) const;
   void add_short_blocks(const KvPrompt& prompt, int32_t tokens, KvMatch& match) const;
 
   const PrefixBlocks& blocks_;

@@ -147,16 +147,15 @@ Node SlotPaths::parent_of_next(const SlotPath& path, std::string_view salt) {
 int64_t SlotPaths::insert(int32_t slot, const KvPrompt& prompt, const Insertion& insertion) {
   SlotPath& path = at(slot);
   const int32_t blocks = insertion.tokens / block_tokens();
-  const auto length = static_cast<size_t>(block_tokens());
   int64_t freed = 0;
   shares_.clear();
   for (; path.blocks < blocks && !path.stopped; ++path.blocks) {
-    const auto index = static_cast<size_t>(path.blocks);
     const bool windows = has_windows_for(path, path.blocks);
     const auto [node, pages] =
         blocks_.claim(parent_of_next(path, prompt.salt),
-                      {prompt.tokens.subspan(index * length, length), prompt.hashes[index],
-                       path.own_level, insertion.replace_coarser},
+                      {prompt.run(path.blocks * block_tokens(), block_tokens()),
+                       prompt.hashes[static_cast<size_t>(path.blocks)], path.own_level,
+                       insertion.replace_coarser},
                       path.grade, windows);
     freed += pages;
     if (node == PrefixTree::kNone) {
@@ -197,8 +196,7 @@ int64_t SlotPaths::insert_short_blocks(int32_t slot, const KvPrompt& prompt,
   shares_.clear();
   for (; path.short_blocks < rest / length; ++path.short_blocks) {
     const int32_t first = before + path.short_blocks * length;
-    const auto tokens =
-        prompt.tokens.subspan(static_cast<size_t>(first), static_cast<size_t>(length));
+    const std::span<const int32_t> tokens = prompt.run(first, length);
     const auto [node, pages] =
         blocks_.claim(parent_of_next(path, prompt.salt),
                       {tokens, PrefixTree::hash(tokens), whole, insertion.replace_coarser},

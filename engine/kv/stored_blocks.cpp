@@ -26,8 +26,7 @@ void StoredBlocks::open(BlockTiers& tiers) {
 }
 
 std::span<const int32_t> StoredBlocks::block(const KvPrompt& prompt, int32_t index) const {
-  const auto length = static_cast<size_t>(tree_.prefix_block_tokens());
-  return prompt.tokens.subspan(static_cast<size_t>(index) * length, length);
+  return prompt.run(index * tree_.prefix_block_tokens(), tree_.prefix_block_tokens());
 }
 
 BlockKey StoredBlocks::key_before(Node parent) const {
