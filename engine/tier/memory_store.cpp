@@ -1,6 +1,9 @@
 #include "engine/tier/memory_store.h"
 
 #include <algorithm>
+#include <optional>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 
@@ -17,31 +20,22 @@ absl::Status MemoryStore::put(const StoredBlock& block) {
     return absl::ResourceExhaustedError(
         absl::StrCat("a block of ", bytes, " bytes is larger than kv-host-memory, ", limit_));
   }
-  std::vector<std::shared_ptr<const Contents>> dropped;  // freed behind the lock
+  std::vector<Held> dropped;  // freed behind the lock
   const std::lock_guard lock(mutex_);
-  while (bytes_ + bytes > limit_) {
-    const auto oldest = entries_.find(used_.front());
-    dropped.push_back(oldest->second.contents);
-    erase(oldest);
+  while (blocks_.bytes() + bytes > limit_) {
+    dropped.push_back(blocks_.remove_oldest());
+    tell_dropped(dropped.back().name);
     ++counting_.dropped_blocks;
   }
-  const auto place = used_.insert(used_.end(), block.id);
-  const auto [entry, is_new] = entries_.try_emplace(block.id, Entry{contents, place, 0});
-  if (!is_new) {
-    used_.erase(place);
-    return absl::OkStatus();
+  if (!blocks_.contains(block.id)) {
+    blocks_.add(block.id, {std::move(contents), tell_stored(block.name)}, bytes);
   }
-  entry->second.name = tell_stored(block.name);
-  bytes_ += bytes;
   return absl::OkStatus();
 }
 
 std::optional<BlockId> MemoryStore::find(const BlockKey& path, uint8_t accept) const {
   const std::lock_guard lock(mutex_);
-  const auto entry = entries_.lower_bound(BlockId{path, 0, 0});
-  const bool found =
-      entry != entries_.end() && entry->first.path == path && entry->first.grade <= accept;
-  return found ? std::optional(entry->first) : std::nullopt;
+  return blocks_.find(path, accept);
 }
 
 absl::StatusOr<size_t> MemoryStore::read(const BlockId& id, std::span<const int32_t> tokens,
@@ -49,12 +43,11 @@ absl::StatusOr<size_t> MemoryStore::read(const BlockId& id, std::span<const int3
   std::shared_ptr<const Contents> contents;
   {
     const std::lock_guard lock(mutex_);
-    const auto entry = entries_.find(id);
-    if (entry == entries_.end()) {
+    const Held* const held = blocks_.use(id);
+    if (held == nullptr) {
       return absl::NotFoundError("the block is not in host memory");
     }
-    contents = entry->second.contents;
-    used_.splice(used_.end(), used_, entry->second.place);
+    contents = held->contents;
   }
   if (!std::equal(tokens.begin(), tokens.end(), contents->tokens.begin(), contents->tokens.end())) {
     erase(id);
@@ -71,34 +64,24 @@ absl::StatusOr<size_t> MemoryStore::read(const BlockId& id, std::span<const int3
 
 void MemoryStore::erase(const BlockId& id) {
   const std::lock_guard lock(mutex_);
-  if (const auto entry = entries_.find(id); entry != entries_.end()) {
-    erase(entry);
+  if (const std::optional<Held> held = blocks_.remove(id)) {
+    tell_dropped(held->name);
   }
-}
-
-void MemoryStore::erase(Entries::iterator entry) {
-  tell_dropped(entry->second.name);
-  bytes_ -= entry->second.contents->bytes();
-  used_.erase(entry->second.place);
-  entries_.erase(entry);
 }
 
 void MemoryStore::clear() {
   const std::lock_guard lock(mutex_);
-  for (const auto& [id, entry] : entries_) {
-    tell_dropped(entry.name);
+  while (blocks_.size() > 0) {
+    tell_dropped(blocks_.remove_oldest().name);
   }
-  entries_.clear();
-  used_.clear();
-  bytes_ = 0;
 }
 
 BlockStoreStats MemoryStore::stats() const {
   const std::lock_guard lock(mutex_);
   BlockStoreStats stats = counting_;
   stats.limit = limit_;
-  stats.bytes = bytes_;
-  stats.blocks = std::ssize(entries_);
+  stats.bytes = blocks_.bytes();
+  stats.blocks = blocks_.size();
   return stats;
 }
 

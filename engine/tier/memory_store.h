@@ -1,13 +1,12 @@
 #pragma once
 
 #include <cstdint>
-#include <list>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <vector>
 
 #include "engine/tier/block_store.h"
+#include "engine/tier/recent_blocks.h"
 
 namespace tessera {
 
@@ -38,20 +37,14 @@ class MemoryStore final : public BlockStore {
       return std::ssize(pages) + std::ssize(tokens) * int64_t{sizeof(int32_t)} + kOverhead;
     }
   };
-  struct Entry {
+  struct Held {
     std::shared_ptr<const Contents> contents;
-    std::list<BlockId>::iterator place;
     uint64_t name = 0;  // told to PrefixEvents
   };
-  using Entries = std::map<BlockId, Entry>;
-
-  void erase(Entries::iterator entry);  // Requires: mutex_ is held.
 
   const int64_t limit_;
   mutable std::mutex mutex_;
-  Entries entries_;
-  std::list<BlockId> used_;  // the least recently used first
-  int64_t bytes_ = 0;
+  RecentBlocks<Held> blocks_;
   BlockStoreStats counting_;
 };
 

@@ -1,7 +1,7 @@
 #include "eval/trace/counted_store.h"
 
 #include <algorithm>
-#include <iterator>
+#include <optional>
 
 namespace tessera {
 
@@ -11,78 +11,55 @@ absl::Status CountedStore::put(const StoredBlock& block) {
     return absl::ResourceExhaustedError("a block larger than the store");
   }
   const std::lock_guard lock(mutex_);
-  if (find_locked(block.id.path, block.id.grade).has_value()) {
+  if (blocks_.find(block.id.path, block.id.grade).has_value()) {
     return absl::OkStatus();
   }
-  while (bytes_ + bytes > limit_) {
-    erase_locked(BlockId(used_.front()));
+  while (blocks_.bytes() + bytes > limit_) {
+    blocks_.remove_oldest();
     ++dropped_;
   }
-  used_.push_back(block.id);
-  Entry& entry = entries_[block.id];
-  entry.bytes = bytes;
-  entry.place = std::prev(used_.end());
-  std::copy_n(block.pages.begin(), std::min(entry.first.size(), block.pages.size()),
-              entry.first.begin());
-  bytes_ += bytes;
+  Held held{.bytes = bytes};
+  std::copy_n(block.pages.begin(), std::min(held.first.size(), block.pages.size()),
+              held.first.begin());
+  blocks_.add(block.id, held, bytes);
   return absl::OkStatus();
 }
 
 std::optional<BlockId> CountedStore::find(const BlockKey& path, uint8_t accept) const {
   const std::lock_guard lock(mutex_);
-  return find_locked(path, accept);
-}
-
-std::optional<BlockId> CountedStore::find_locked(const BlockKey& path, uint8_t accept) const {
-  const auto entry = entries_.lower_bound(BlockId{path, 0, 0});
-  const bool found =
-      entry != entries_.end() && entry->first.path == path && entry->first.grade <= accept;
-  return found ? std::optional(entry->first) : std::nullopt;
+  return blocks_.find(path, accept);
 }
 
 absl::StatusOr<size_t> CountedStore::read(const BlockId& id, std::span<const int32_t> tokens,
                                           std::span<std::byte> pages) {
   const std::lock_guard lock(mutex_);
-  const auto entry = entries_.find(id);
-  if (entry == entries_.end()) {
+  const Held* const held = blocks_.use(id);
+  if (held == nullptr) {
     return absl::NotFoundError("no such block");
   }
-  const size_t bytes = static_cast<size_t>(entry->second.bytes) - tokens.size_bytes();
+  const size_t bytes = static_cast<size_t>(held->bytes) - tokens.size_bytes();
   if (bytes > pages.size()) {
     return absl::OutOfRangeError("a block of more bytes than expected");
   }
-  used_.splice(used_.end(), used_, entry->second.place);
-  std::copy_n(entry->second.first.begin(), std::min(entry->second.first.size(), bytes),
-              pages.begin());
+  std::copy_n(held->first.begin(), std::min(held->first.size(), bytes), pages.begin());
   return bytes;
 }
 
 void CountedStore::erase(const BlockId& id) {
   const std::lock_guard lock(mutex_);
-  erase_locked(id);
-}
-
-void CountedStore::erase_locked(const BlockId& id) {
-  const auto entry = entries_.find(id);
-  if (entry != entries_.end()) {
-    bytes_ -= entry->second.bytes;
-    used_.erase(entry->second.place);
-    entries_.erase(entry);
-  }
+  blocks_.remove(id);
 }
 
 void CountedStore::clear() {
   const std::lock_guard lock(mutex_);
-  entries_.clear();
-  used_.clear();
-  bytes_ = 0;
+  blocks_ = {};
 }
 
 BlockStoreStats CountedStore::stats() const {
   const std::lock_guard lock(mutex_);
   return {.limit = limit_,
-          .bytes = bytes_,
-          .blocks = static_cast<int64_t>(entries_.size()),
+          .bytes = blocks_.bytes(),
+          .blocks = blocks_.size(),
           .dropped_blocks = dropped_};
 }
 

@@ -3,12 +3,11 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <list>
-#include <map>
 #include <mutex>
 #include <span>
 
 #include "engine/tier/block_store.h"
+#include "engine/tier/recent_blocks.h"
 
 namespace tessera {
 
@@ -30,20 +29,14 @@ class CountedStore final : public BlockStore {
   BlockStoreStats stats() const override;
 
  private:
-  struct Entry {
+  struct Held {
     std::array<std::byte, 16> first = {};
     int64_t bytes = 0;
-    std::list<BlockId>::iterator place;
   };
-
-  std::optional<BlockId> find_locked(const BlockKey& path, uint8_t accept) const;
-  void erase_locked(const BlockId& id);
 
   const int64_t limit_;
   mutable std::mutex mutex_;
-  std::map<BlockId, Entry> entries_;
-  std::list<BlockId> used_;  // the least recently used first
-  int64_t bytes_ = 0;
+  RecentBlocks<Held> blocks_;
   int64_t dropped_ = 0;
 };
 
