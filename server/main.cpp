@@ -7,12 +7,12 @@
 #include <system_error>
 #include <thread>
 
-#include "server/command_line.h"
-#include "server/log.h"
-#include "server/process_limits.h"
-#include "server/ranks.h"
 #include "server/server.h"
-#include "server/stop_signals.h"
+#include "server/start/command_line.h"
+#include "server/start/process_limits.h"
+#include "server/start/ranks.h"
+#include "server/start/stop_signals.h"
+#include "server/telemetry/log.h"
 
 namespace {
 
@@ -43,7 +43,12 @@ int serve(const tessera::Settings& settings) {
   }
   Communicator* ranks = joined->get();
   const bool follows = ranks != nullptr && ranks->rank() > 0;
-  tessera::start_log(settings, follows ? ranks->rank() : 0);
+  tessera::start_log({.json = settings.log_json,
+                      .level = settings.log_level,
+                      .requests = settings.access_log,
+                      .spans = settings.spans,
+                      .settings = describe(settings),
+                      .rank = follows ? ranks->rank() : 0});
   if (follows) {
     signals.ignore();
   }

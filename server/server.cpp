@@ -7,22 +7,22 @@
 #include <utility>
 
 #include "models/status_macros.h"
-#include "server/api_keys.h"
-#include "server/authority.h"
-#include "server/byte_budget.h"
+#include "server/base/authority.h"
+#include "server/base/byte_budget.h"
+#include "server/base/memory_guard.h"
+#include "server/base/work_pool.h"
+#include "server/generation/service.h"
 #include "server/grammar/grammar_store.h"
 #include "server/grpc/grpc_listener.h"
 #include "server/http/listener.h"
 #include "server/http/origin_check.h"
-#include "server/http/routes.h"
 #include "server/kv_events/kv_event_publisher.h"
-#include "server/memory_guard.h"
-#include "server/metrics.h"
-#include "server/model_parts.h"
-#include "server/process_limits.h"
-#include "server/request_memory.h"
-#include "server/service.h"
-#include "server/work_pool.h"
+#include "server/routes/routes.h"
+#include "server/start/model_parts.h"
+#include "server/start/process_limits.h"
+#include "server/start/request_memory.h"
+#include "server/telemetry/metrics.h"
+#include "server/tenants/api_keys.h"
 
 namespace tessera {
 namespace {

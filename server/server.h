@@ -3,8 +3,8 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
-#include "server/settings.h"
-#include "server/stop_signals.h"
+#include "server/settings/settings.h"
+#include "server/start/stop_signals.h"
 
 namespace tessera {
 

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "server/cache_marks.h"
-#include "server/openai/body_fields.h"
+#include "server/json/body_fields.h"
+#include "server/request/cache_marks.h"
 
 namespace tessera {
 

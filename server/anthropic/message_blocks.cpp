@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "server/anthropic/cache_control.h"
-#include "server/openai/call_arguments.h"
-#include "server/openai/messages.h"
-#include "server/openai/raw_json.h"
+#include "server/dialect/messages.h"
+#include "server/json/call_arguments.h"
+#include "server/json/raw_json.h"
 
 namespace tessera {
 namespace {

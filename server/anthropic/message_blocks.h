@@ -5,8 +5,8 @@
 
 #include "models/text/conversation.h"
 #include "server/anthropic/message_tools.h"
-#include "server/cache_marks.h"
-#include "server/openai/body_fields.h"
+#include "server/json/body_fields.h"
+#include "server/request/cache_marks.h"
 
 namespace tessera {
 

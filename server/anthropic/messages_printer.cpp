@@ -8,9 +8,9 @@
 #include <utility>
 #include <vector>
 
-#include "server/openai/error.h"
-#include "server/print_json.h"
-#include "server/unique_id.h"
+#include "server/base/error.h"
+#include "server/base/unique_id.h"
+#include "server/json/print_json.h"
 
 namespace tessera {
 namespace {

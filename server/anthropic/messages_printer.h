@@ -3,7 +3,7 @@
 #include <memory>
 #include <string>
 
-#include "server/http/answer_printer.h"
+#include "server/dialect/answer_printer.h"
 
 namespace tessera {
 

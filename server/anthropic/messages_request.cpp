@@ -7,12 +7,12 @@
 #include "server/anthropic/cache_control.h"
 #include "server/anthropic/message_blocks.h"
 #include "server/anthropic/message_tools.h"
+#include "server/dialect/conversation_fields.h"
+#include "server/dialect/kv_cache.h"
+#include "server/dialect/request_options.h"
 #include "server/grammar/make_spec.h"
-#include "server/openai/conversation_fields.h"
-#include "server/openai/kv_cache.h"
-#include "server/openai/ordered_members.h"
-#include "server/openai/request_options.h"
-#include "server/request_limits.h"
+#include "server/json/ordered_members.h"
+#include "server/request/request_limits.h"
 
 namespace tessera {
 namespace {

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "server/base/unique_id.h"
 #include "server/chat/json_call.h"
 #include "server/chat/tool_format.h"
-#include "server/unique_id.h"
 
 namespace tessera {
 namespace {

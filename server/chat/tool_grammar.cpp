@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "models/status_macros.h"
+#include "server/base/error.h"
 #include "server/grammar/schema.h"
-#include "server/openai/error.h"
 
 namespace tessera {
 namespace {

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "server/base/unique_id.h"
 #include "server/chat/marker_search.h"
-#include "server/unique_id.h"
 
 namespace tessera {
 namespace {

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "engine/retry_after.h"
+#include "server/base/thread_time.h"
 #include "server/grammar/compiled_grammars.h"
-#include "server/thread_time.h"
 
 namespace tessera {
 namespace {

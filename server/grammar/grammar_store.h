@@ -8,9 +8,9 @@
 
 #include "absl/status/statusor.h"
 #include "engine/token_grammar.h"
+#include "server/base/paced_work.h"
 #include "server/grammar/grammar_compiler.h"
 #include "server/grammar/grammar_queue.h"
-#include "server/paced_work.h"
 
 namespace tessera {
 

@@ -7,7 +7,7 @@
 #include "models/status_macros.h"
 #include "server/grammar/grammar_compiler.h"
 #include "server/grammar/schema.h"
-#include "server/openai/ordered_members.h"
+#include "server/json/ordered_members.h"
 
 namespace tessera {
 namespace {

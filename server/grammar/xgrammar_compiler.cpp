@@ -12,11 +12,11 @@
 #include <utility>
 
 #include "kernels/sampling.h"
+#include "server/base/thread_time.h"
 #include "server/grammar/grammar_compiler.h"
 #include "server/grammar/mask_cache.h"
 #include "server/grammar/mask_key.h"
 #include "server/grammar/thread_memory.h"
-#include "server/thread_time.h"
 
 namespace tessera {
 namespace {

@@ -5,10 +5,10 @@
 #include <optional>
 #include <string>
 
-#include "server/answer_end.h"
 #include "server/chat/answer_reader.h"
+#include "server/generation/answer_end.h"
+#include "server/generation/service.h"
 #include "server/grpc/wire.h"
-#include "server/service.h"
 #include "tessera/v1/inference.pb.h"
 
 namespace tessera {

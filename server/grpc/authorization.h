@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "absl/status/statusor.h"
-#include "server/api_keys.h"
+#include "server/tenants/api_keys.h"
 
 namespace tessera {
 

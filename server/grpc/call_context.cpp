@@ -7,8 +7,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/retry_after.h"
+#include "server/base/seconds.h"
 #include "server/grpc/authorization.h"
-#include "server/seconds.h"
 
 namespace tessera {
 

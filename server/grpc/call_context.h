@@ -6,9 +6,9 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "server/access_log.h"
-#include "server/api_keys.h"
-#include "server/request_work.h"
+#include "server/base/request_work.h"
+#include "server/telemetry/access_log.h"
+#include "server/tenants/api_keys.h"
 
 namespace google::protobuf {
 class Message;

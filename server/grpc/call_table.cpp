@@ -3,8 +3,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "server/request_limits.h"
-#include "server/unique_id.h"
+#include "server/base/unique_id.h"
+#include "server/request/request_limits.h"
 
 namespace tessera {
 

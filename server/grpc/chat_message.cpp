@@ -7,9 +7,9 @@
 #include "absl/strings/str_cat.h"
 #include "models/status_macros.h"
 #include "server/chat/template_variables.h"
-#include "server/openai/ordered_members.h"
-#include "server/openai/tool_fields.h"
-#include "server/request_limits.h"
+#include "server/dialect/tool_fields.h"
+#include "server/json/ordered_members.h"
+#include "server/request/request_limits.h"
 
 namespace tessera {
 namespace {

@@ -4,11 +4,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "models/status_macros.h"
-#include "server/adapters/prepare_request.h"
+#include "server/generation/prepare_request.h"
+#include "server/generation/served_model.h"
 #include "server/grpc/call_context.h"
 #include "server/grpc/embed_fields.h"
 #include "server/grpc/wire.h"
-#include "server/served_model.h"
 
 namespace tessera {
 

@@ -5,13 +5,13 @@
 #include <memory>
 #include <mutex>
 
-#include "server/access_log.h"
-#include "server/embeddings/embedding_run.h"
+#include "server/base/request_work.h"
+#include "server/generation/embedding_run.h"
+#include "server/generation/service.h"
 #include "server/grpc/call_limits.h"
 #include "server/grpc/call_table.h"
 #include "server/grpc/stream_writer.h"
-#include "server/request_work.h"
-#include "server/service.h"
+#include "server/telemetry/access_log.h"
 #include "tessera/v1/inference.pb.h"
 
 namespace tessera {

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "absl/status/statusor.h"
-#include "server/embeddings/embedding_request.h"
+#include "server/request/embedding_request.h"
 #include "tessera/v1/inference.pb.h"
 
 namespace tessera {

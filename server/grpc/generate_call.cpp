@@ -11,10 +11,10 @@
 #include "absl/strings/str_cat.h"
 #include "models/status_macros.h"
 #include "models/text/detokenizer.h"
-#include "server/adapters/prepare_request.h"
+#include "server/generation/prepare_request.h"
 #include "server/grpc/call_context.h"
 #include "server/grpc/kv_options.h"
-#include "server/model_sampling.h"
+#include "server/request/model_sampling.h"
 
 namespace tessera {
 namespace {

@@ -11,15 +11,15 @@
 #include <string>
 #include <vector>
 
-#include "server/access_log.h"
+#include "server/base/request_work.h"
+#include "server/generation/service.h"
+#include "server/generation/stream_room.h"
 #include "server/grpc/answer_fields.h"
 #include "server/grpc/call_limits.h"
 #include "server/grpc/call_table.h"
 #include "server/grpc/stream_writer.h"
 #include "server/grpc/wire.h"
-#include "server/request_work.h"
-#include "server/service.h"
-#include "server/stream_room.h"
+#include "server/telemetry/access_log.h"
 #include "tessera/v1/inference.pb.h"
 
 namespace tessera {

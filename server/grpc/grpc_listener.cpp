@@ -21,7 +21,8 @@
 #include "absl/strings/str_cat.h"
 #include "grpc/health/v1/health.grpc.pb.h"
 #include "models/status_macros.h"
-#include "server/authority.h"
+#include "server/base/authority.h"
+#include "server/base/memory_guard.h"
 #include "server/grpc/call_limits.h"
 #include "server/grpc/connection_acceptor.h"
 #include "server/grpc/health_service.h"
@@ -29,7 +30,6 @@
 #include "server/grpc/reflection_service.h"
 #include "server/grpc/unary_call.h"
 #include "server/grpc/watched_certificate.h"
-#include "server/memory_guard.h"
 #include "tessera/v1/inference.grpc.pb.h"
 
 namespace tessera {

@@ -7,8 +7,8 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "server/api_keys.h"
-#include "server/request_work.h"
+#include "server/base/request_work.h"
+#include "server/tenants/api_keys.h"
 
 namespace tessera {
 

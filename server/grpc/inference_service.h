@@ -4,15 +4,15 @@
 #include <cstdint>
 #include <memory>
 
-#include "server/api_keys.h"
+#include "server/base/request_work.h"
+#include "server/generation/service.h"
 #include "server/grpc/call_limits.h"
 #include "server/grpc/call_service.h"
 #include "server/grpc/call_table.h"
 #include "server/grpc/embed_call.h"
 #include "server/grpc/generate_call.h"
 #include "server/grpc/stream_writer.h"
-#include "server/request_work.h"
-#include "server/service.h"
+#include "server/tenants/api_keys.h"
 #include "tessera/v1/inference.pb.h"
 
 namespace tessera {

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "server/kv_overrides.h"
+#include "server/request/kv_overrides.h"
 #include "tessera/v1/inference.pb.h"
 
 namespace tessera {

@@ -6,8 +6,8 @@
 
 #include "grpc/reflection/v1/reflection.grpc.pb.h"
 #include "grpc/reflection/v1alpha/reflection.grpc.pb.h"
-#include "server/api_keys.h"
 #include "server/grpc/call_limits.h"
+#include "server/tenants/api_keys.h"
 
 namespace tessera {
 

@@ -13,7 +13,7 @@
 #include "engine/kv/kv_policy_fields.h"
 #include "kernels/check.h"
 #include "models/status_macros.h"
-#include "server/request_limits.h"
+#include "server/request/request_limits.h"
 
 namespace tessera {
 namespace {

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "absl/status/status.h"
-#include "server/service.h"
+#include "server/request/generate_request.h"
 #include "tessera/v1/inference.pb.h"
 
 namespace tessera {

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "absl/status/status.h"
-#include "server/byte_budget.h"
+#include "server/base/byte_budget.h"
 #include "server/grpc/call_limits.h"
 #include "server/grpc/wire.h"
 

@@ -14,7 +14,7 @@
 #include <utility>
 
 #include "models/status_macros.h"
-#include "server/configuration_file.h"
+#include "server/base/configuration_file.h"
 
 namespace tessera {
 namespace {

@@ -11,7 +11,7 @@
 #include "server/grpc/chat_message.h"
 #include "server/grpc/kv_options.h"
 #include "server/grpc/request_options.h"
-#include "server/request_limits.h"
+#include "server/request/request_limits.h"
 
 namespace tessera {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "server/chat/tool_use.h"
-#include "server/service.h"
+#include "server/generation/service.h"
 #include "tessera/v1/inference.pb.h"
 
 // Conversion between the proto's messages and the types of the service. The proto is the reference.

@@ -63,9 +63,9 @@ asio::awaitable<void> HttpSignal::wait(Clock::time_point deadline) {
 }
 
 // May outlive connections and listener, because the engine may still hold it.
-class HttpConnection::Waker final : public HttpWaker {
+class HttpConnection::WakeUp final : public Waker {
  public:
-  explicit Waker(HttpConnection& connection)
+  explicit WakeUp(HttpConnection& connection)
       : io_(connection.args_.io),
         executor_(connection.args_.executor),
         connection_(connection.weak_from_this()) {}
@@ -303,7 +303,7 @@ asio::awaitable<std::optional<NotInflated>> HttpConnection::inflate(HttpRequest&
 // Returns: false if the connection must be closed.
 asio::awaitable<bool> HttpConnection::answer(HttpRequest& request) {
   HttpResult result;
-  const auto waker = std::make_shared<Waker>(*this);
+  const auto waker = std::make_shared<WakeUp>(*this);
   const auto handle = [&] { result = args_.handler.handle(request, admission_, waker); };
   if (!admission_.pooled) {
     handle();

@@ -14,11 +14,11 @@
 #include <string_view>
 #include <vector>
 
+#include "server/base/request_work.h"
 #include "server/http/inflate.h"
 #include "server/http/listener.h"
 #include "server/http/request_parser.h"
 #include "server/http/transport.h"
-#include "server/request_work.h"
 
 namespace tessera {
 
@@ -73,7 +73,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
  private:
   using Clock = HttpSignal::Clock;
   enum class Received { request, refused, timed_out, no_room, nothing };
-  class Waker;
+  class WakeUp;
   class TimeLimit;
 
   boost::asio::awaitable<void> run();

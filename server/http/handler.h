@@ -7,20 +7,13 @@
 #include <string_view>
 #include <variant>
 
+#include "server/base/waker.h"
 #include "server/http/message.h"
 
 namespace tessera {
 
 struct Caller;
 struct RequestRecord;
-
-// Notifies a connection of new data for its answer. Any thread, at any time, also after the
-// connection was destroyed. Never blocks.
-class HttpWaker {
- public:
-  virtual ~HttpWaker() = default;
-  virtual void wake() = 0;
-};
 
 // Asynchronous answer. The connection polls it after every wake() and after every piece that was
 // sent, so that only one piece is in memory. Calls come one at a time and must not block.
@@ -74,7 +67,7 @@ class HttpHandler {
 
   // Answers a request that was admitted.
   virtual HttpResult handle(const HttpRequest& request, const HttpAdmission& admission,
-                            std::shared_ptr<HttpWaker> waker) = 0;
+                            std::shared_ptr<Waker> waker) = 0;
 
   // Returns: the answer to input that is not a request: malformed, too large, too slow. `reason` is
   // text. `admission`: of its head; empty if that was not admitted. `path`: then that of its head,

@@ -25,7 +25,7 @@
 
 #include "kernels/check.h"
 #include "models/status_macros.h"
-#include "server/configuration_file.h"
+#include "server/base/configuration_file.h"
 #include "server/http/connection.h"
 
 namespace tessera {

@@ -7,8 +7,8 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "server/base/request_work.h"
 #include "server/http/handler.h"
-#include "server/request_work.h"
 
 namespace tessera {
 

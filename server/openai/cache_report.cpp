@@ -3,7 +3,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
-#include "server/print_json.h"
+#include "server/json/print_json.h"
 
 namespace tessera {
 namespace {

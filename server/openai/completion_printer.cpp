@@ -6,12 +6,13 @@
 #include <optional>
 #include <utility>
 
-#include "server/commit.h"
-#include "server/openai/error.h"
+#include "server/base/commit.h"
+#include "server/base/error.h"
+#include "server/base/unique_id.h"
+#include "server/generation/served_model.h"
+#include "server/generation/service.h"
+#include "server/json/print_json.h"
 #include "server/openai/response.h"
-#include "server/print_json.h"
-#include "server/served_model.h"
-#include "server/unique_id.h"
 
 namespace tessera {
 namespace {

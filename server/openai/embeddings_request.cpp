@@ -5,11 +5,11 @@
 #include <string>
 
 #include "models/status_macros.h"
-#include "server/openai/body_fields.h"
-#include "server/openai/kv_cache.h"
-#include "server/openai/prompt_fields.h"
-#include "server/openai/request_options.h"
-#include "server/request_limits.h"
+#include "server/dialect/kv_cache.h"
+#include "server/dialect/prompt_fields.h"
+#include "server/dialect/request_options.h"
+#include "server/json/body_fields.h"
+#include "server/request/request_limits.h"
 
 namespace tessera {
 

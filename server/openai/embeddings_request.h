@@ -3,7 +3,7 @@
 #include <string_view>
 
 #include "absl/status/statusor.h"
-#include "server/embeddings/embedding_request.h"
+#include "server/request/embedding_request.h"
 
 namespace tessera {
 

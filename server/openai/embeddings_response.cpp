@@ -6,8 +6,8 @@
 #include <span>
 
 #include "absl/strings/escaping.h"
-#include "server/embeddings/embedding_run.h"
-#include "server/print_json.h"
+#include "server/generation/embedding_run.h"
+#include "server/json/print_json.h"
 
 namespace tessera {
 

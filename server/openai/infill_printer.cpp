@@ -3,8 +3,8 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
-#include "server/openai/error.h"
-#include "server/print_json.h"
+#include "server/base/error.h"
+#include "server/json/print_json.h"
 
 namespace tessera {
 

@@ -3,7 +3,7 @@
 #include <string_view>
 
 #include "absl/status/statusor.h"
-#include "server/openai/request.h"
+#include "server/request/completion_request.h"
 
 namespace tessera {
 

@@ -10,12 +10,12 @@
 #include "absl/strings/cord.h"
 #include "absl/strings/str_replace.h"
 #include "models/status_macros.h"
-#include "server/openai/body_fields.h"
-#include "server/openai/conversation_fields.h"
-#include "server/openai/error.h"
-#include "server/openai/grammar_fields.h"
-#include "server/openai/ordered_members.h"
-#include "server/request_limits.h"
+#include "server/base/error.h"
+#include "server/dialect/conversation_fields.h"
+#include "server/dialect/grammar_fields.h"
+#include "server/json/body_fields.h"
+#include "server/json/ordered_members.h"
+#include "server/request/request_limits.h"
 
 namespace tessera {
 

@@ -6,18 +6,19 @@
 #include <utility>
 
 #include "models/status_macros.h"
-#include "server/openai/body_fields.h"
-#include "server/openai/conversation_fields.h"
-#include "server/openai/grammar_fields.h"
-#include "server/openai/kv_cache.h"
+#include "server/base/unique_id.h"
+#include "server/dialect/conversation_fields.h"
+#include "server/dialect/grammar_fields.h"
+#include "server/dialect/kv_cache.h"
+#include "server/dialect/prompt_fields.h"
+#include "server/dialect/request_options.h"
+#include "server/dialect/retention.h"
+#include "server/dialect/tool_fields.h"
+#include "server/json/body_fields.h"
+#include "server/json/ordered_members.h"
 #include "server/openai/legacy_functions.h"
-#include "server/openai/ordered_members.h"
-#include "server/openai/prompt_fields.h"
-#include "server/openai/request_options.h"
-#include "server/openai/retention.h"
-#include "server/openai/tool_fields.h"
 #include "server/openai/unsupported.h"
-#include "server/request_limits.h"
+#include "server/request/request_limits.h"
 
 namespace tessera {
 

@@ -8,10 +8,10 @@
 #include <string>
 
 #include "models/text/utf8.h"
-#include "server/openai/error.h"
-#include "server/openai/kv_cache.h"
-#include "server/openai/logprobs.h"
-#include "server/print_json.h"
+#include "server/base/error.h"
+#include "server/dialect/kv_cache.h"
+#include "server/dialect/logprobs.h"
+#include "server/json/print_json.h"
 
 namespace tessera {
 
@@ -308,11 +308,6 @@ std::string print_prompt(std::string_view text) {
   reply += printed;
   reply += '}';
   return reply;
-}
-
-int64_t count_characters(std::string_view utf8) {
-  return std::count_if(utf8.begin(), utf8.end(),
-                       [](char c) { return (static_cast<uint8_t>(c) & 0xc0) != 0x80; });
 }
 
 }  // namespace tessera

@@ -8,10 +8,10 @@
 #include <variant>
 
 #include "models/status_macros.h"
-#include "server/openai/body_fields.h"
+#include "server/json/body_fields.h"
+#include "server/json/print_json.h"
 #include "server/openai/embeddings_request.h"
-#include "server/print_json.h"
-#include "server/request_limits.h"
+#include "server/request/request_limits.h"
 
 namespace tessera {
 

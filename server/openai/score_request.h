@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "server/embeddings/embedding_request.h"
+#include "server/request/embedding_request.h"
 
 namespace tessera {
 

@@ -7,10 +7,10 @@
 #include <iterator>
 #include <vector>
 
-#include "server/embeddings/embedding_run.h"
+#include "server/base/unique_id.h"
+#include "server/generation/embedding_run.h"
+#include "server/json/print_json.h"
 #include "server/openai/score_request.h"
-#include "server/print_json.h"
-#include "server/unique_id.h"
 
 namespace tessera {
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "server/openai/body_fields.h"
+#include "server/json/body_fields.h"
 
 namespace tessera {
 

@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "models/text/conversation.h"
-#include "server/openai/body_fields.h"
+#include "server/json/body_fields.h"
 
 namespace tessera {
 

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "absl/status/status.h"
-#include "server/service.h"
+#include "server/generation/service.h"
 
 namespace tessera {
 

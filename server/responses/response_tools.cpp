@@ -4,8 +4,8 @@
 
 #include <utility>
 
-#include "server/openai/tool_fields.h"
-#include "server/request_limits.h"
+#include "server/dialect/tool_fields.h"
+#include "server/request/request_limits.h"
 
 namespace tessera {
 namespace {

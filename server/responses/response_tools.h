@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "server/chat/tool_use.h"
-#include "server/openai/body_fields.h"
+#include "server/json/body_fields.h"
 
 namespace tessera {
 

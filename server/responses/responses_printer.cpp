@@ -5,12 +5,12 @@
 #include <utility>
 #include <vector>
 
+#include "server/base/error.h"
+#include "server/base/unique_id.h"
 #include "server/chat/custom_input.h"
-#include "server/http/token_queue.h"
-#include "server/openai/error.h"
-#include "server/openai/logprobs.h"
-#include "server/print_json.h"
-#include "server/unique_id.h"
+#include "server/dialect/logprobs.h"
+#include "server/generation/token_queue.h"
+#include "server/json/print_json.h"
 
 namespace tessera {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "models/text/conversation.h"
 #include "server/chat/tool_use.h"
-#include "server/http/answer_printer.h"
+#include "server/dialect/answer_printer.h"
 
 namespace tessera {
 

@@ -7,13 +7,13 @@
 #include <utility>
 
 #include "models/status_macros.h"
+#include "server/dialect/conversation_fields.h"
+#include "server/dialect/kv_cache.h"
+#include "server/dialect/request_options.h"
+#include "server/dialect/retention.h"
 #include "server/grammar/make_spec.h"
-#include "server/openai/conversation_fields.h"
-#include "server/openai/kv_cache.h"
-#include "server/openai/ordered_members.h"
-#include "server/openai/request_options.h"
-#include "server/openai/retention.h"
-#include "server/request_limits.h"
+#include "server/json/ordered_members.h"
+#include "server/request/request_limits.h"
 #include "server/responses/input_items.h"
 #include "server/responses/response_tools.h"
 

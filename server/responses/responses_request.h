@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "absl/status/statusor.h"
-#include "server/openai/request.h"
+#include "server/request/completion_request.h"
 
 namespace tessera {
 
@@ -23,7 +23,7 @@ struct ResponsesRequest {
 // Parses and checks a body of /v1/responses. The sampling options of the other dialects are taken
 // too. An unknown field is refused. Tools and items that OpenAI alone serves are left out with a
 // warning.
-// Errors: InvalidArgument with the field's name (server/openai/error.h).
+// Errors: InvalidArgument with the field's name (server/base/error.h).
 absl::StatusOr<ResponsesRequest> parse_responses_request(std::string_view body);
 
 }  // namespace tessera

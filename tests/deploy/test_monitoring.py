@@ -86,7 +86,7 @@ def test_every_query_finds_data_and_no_alert_fires(tmp_path):
 
 def test_the_dashboard_asks_for_metrics_alone_that_the_server_has():
     source = "".join((CHART.parents[2] / name).read_text() for name in (
-        "server/metrics.cpp",))
+        "server/telemetry/metrics.cpp",))
     for title, query in queries():
         for name in re.findall(r"((?:vllm|tessera):[a-z0-9_]+)", query):
             plain = re.sub(r"_bucket$", "", name)

@@ -77,7 +77,7 @@ class Blocks(unittest.TestCase):
 class Metrics(unittest.TestCase):
     def test_the_page_has_the_metrics_of_the_server(self):
         # Metrics without a value yet are in the source alone.
-        source = "".join((ROOT / path).read_text() for path in ("server/metrics.cpp",))
+        source = "".join((ROOT / path).read_text() for path in ("server/telemetry/metrics.cpp",))
         with tempfile.NamedTemporaryFile("w", suffix=".yaml") as tenants:
             tenants.write(TENANTS)
             tenants.flush()

@@ -5,7 +5,7 @@
 #include "kernels/check.h"
 #include "server/grpc/embed_fields.h"
 #include "server/grpc/wire.h"
-#include "server/request_limits.h"
+#include "server/request/request_limits.h"
 #include "tests/fuzz/fuzz_target.h"
 
 namespace tessera {

@@ -60,7 +60,7 @@ class FuzzHandler final : public HttpHandler {
     return admission;
   }
   HttpResult handle(const HttpRequest& request, const HttpAdmission&,
-                    std::shared_ptr<HttpWaker>) override {
+                    std::shared_ptr<Waker>) override {
     requests.push_back(request.method + ' ' + request.path + ' ' + request.body);
     HttpReply reply;
     reply.body = std::to_string(request.body.size());

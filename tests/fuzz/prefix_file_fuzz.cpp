@@ -1,6 +1,6 @@
 // Input: a file of a prefix. A part that is accepted is printed as it was.
 #include "kernels/check.h"
-#include "server/prefix_file.h"
+#include "server/generation/prefix_file.h"
 #include "tests/fuzz/fuzz_target.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

@@ -1,7 +1,7 @@
 // Input: a YAML file of settings. Accepted settings without secrets are printed and parsed again.
 #include "kernels/check.h"
 #include "models/text/utf8.h"
-#include "server/settings.h"
+#include "server/settings/settings.h"
 #include "tests/fuzz/fuzz_target.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

@@ -1,4 +1,4 @@
-#include "server/answer_bytes.h"
+#include "server/generation/answer_bytes.h"
 
 #include <gtest/gtest.h>
 

@@ -12,7 +12,7 @@
 #include "server/chat/chat_format.h"
 #include "server/chat/python_literal.h"
 #include "server/chat/tool_grammar.h"
-#include "server/service.h"
+#include "server/generation/service.h"
 #include "tests/server/fake_engine.h"
 
 namespace tessera {

@@ -1,6 +1,6 @@
 // The model of --draft-model at a start, with the shipped model as both.
 
-#include "server/draft_source.h"
+#include "server/start/draft_source.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

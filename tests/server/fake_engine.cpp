@@ -5,7 +5,7 @@
 
 #include "kernels/cpu/backend.h"
 #include "server/adapters/adapter_store.h"
-#include "server/metrics.h"
+#include "server/telemetry/metrics.h"
 #include "tests/server/fake_grammars.h"
 
 namespace tessera {

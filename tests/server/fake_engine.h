@@ -19,8 +19,8 @@
 #include "engine/engine.h"
 #include "models/lora/adapter.h"
 #include "models/weights.h"
-#include "server/request_work.h"
-#include "server/service.h"
+#include "server/base/request_work.h"
+#include "server/generation/service.h"
 
 namespace tessera {
 

@@ -8,11 +8,11 @@
 #include <vector>
 
 #include "kernels/sampling.h"
+#include "server/base/memory_guard.h"
+#include "server/base/thread_time.h"
 #include "server/grammar/grammar_store.h"
 #include "server/grammar/make_spec.h"
 #include "server/grammar/schema.h"
-#include "server/memory_guard.h"
-#include "server/thread_time.h"
 #include "tests/server/fake_grammars.h"
 
 namespace tessera {

@@ -1,4 +1,4 @@
-#include "server/host_memory.h"
+#include "server/start/host_memory.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

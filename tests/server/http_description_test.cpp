@@ -5,9 +5,9 @@
 #include <set>
 #include <string>
 
-#include "server/http/openapi.h"
-#include "server/http/route_table.h"
-#include "server/openai/error.h"
+#include "server/base/error.h"
+#include "server/endpoints/openapi.h"
+#include "server/routes/route_table.h"
 #include "tests/server/http_fixture.h"
 
 // Routes that describe the server: its fields, its model by each name, its template.

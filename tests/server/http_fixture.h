@@ -6,7 +6,7 @@
 #include <string>
 
 #include "server/http/listener.h"
-#include "server/http/routes.h"
+#include "server/routes/routes.h"
 #include "tests/server/fake_engine.h"
 #include "tests/server/http_client.h"
 

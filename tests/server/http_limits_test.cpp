@@ -7,7 +7,7 @@
 #include <thread>
 #include <vector>
 
-#include "server/memory_guard.h"
+#include "server/base/memory_guard.h"
 #include "tests/server/http_fixture.h"
 
 namespace tessera {

@@ -53,7 +53,7 @@ class HttpResponses : public HttpFixture {
   HttpClientResponse last;
 };
 
-class NoWaker final : public HttpWaker {
+class NoWaker final : public Waker {
   void wake() override {}
 };
 

@@ -5,7 +5,7 @@
 #include <set>
 #include <string>
 
-#include "server/http/route_table.h"
+#include "server/routes/route_table.h"
 #include "tests/server/http_fixture.h"
 
 namespace tessera {

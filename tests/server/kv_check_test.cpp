@@ -1,6 +1,6 @@
 // Checks of KV formats at a start, on the shipped model and on copies with harder keys.
 
-#include "server/kv_check.h"
+#include "server/start/kv_check.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

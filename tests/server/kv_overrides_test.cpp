@@ -1,4 +1,4 @@
-#include "server/kv_overrides.h"
+#include "server/request/kv_overrides.h"
 
 #include <gmock/gmock.h>
 #include <google/protobuf/text_format.h>
@@ -7,9 +7,9 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/kv/kv_presets.h"
+#include "server/base/error.h"
+#include "server/dialect/kv_cache.h"
 #include "server/grpc/kv_options.h"
-#include "server/openai/error.h"
-#include "server/openai/kv_cache.h"
 #include "server/openai/request.h"
 
 namespace tessera {

@@ -19,12 +19,12 @@
 #include <vector>
 
 #include "engine/retry_after.h"
-#include "server/access_log.h"
-#include "server/log_stream.h"
-#include "server/log_text.h"
-#include "server/memory_guard.h"
-#include "server/repeat_filter.h"
-#include "server/spans.h"
+#include "server/base/memory_guard.h"
+#include "server/telemetry/access_log.h"
+#include "server/telemetry/log_stream.h"
+#include "server/telemetry/log_text.h"
+#include "server/telemetry/repeat_filter.h"
+#include "server/telemetry/spans.h"
 
 namespace tessera {
 namespace {

@@ -1,6 +1,6 @@
 // Sampling parameters of a model's files are those of requests that leave them out, in every
 // dialect.
-#include "server/model_sampling.h"
+#include "server/request/model_sampling.h"
 
 #include <grpcpp/create_channel.h>
 #include <gtest/gtest.h>
@@ -11,8 +11,9 @@
 
 #include "server/grpc/grpc_listener.h"
 #include "server/http/listener.h"
-#include "server/http/routes.h"
-#include "server/settings.h"
+#include "server/routes/routes.h"
+#include "server/settings/settings.h"
+#include "server/start/sampling_of_model.h"
 #include "tessera/v1/inference.grpc.pb.h"
 #include "tests/models/temporary_directory.h"
 #include "tests/server/fake_engine.h"

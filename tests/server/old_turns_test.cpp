@@ -5,7 +5,7 @@
 #include <random>
 #include <string>
 
-#include "server/thread_time.h"
+#include "server/base/thread_time.h"
 #include "tests/server/fake_engine.h"
 
 namespace tessera {

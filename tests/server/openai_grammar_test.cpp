@@ -5,7 +5,7 @@
 #include <string>
 
 #include "server/anthropic/messages_request.h"
-#include "server/openai/body_fields.h"
+#include "server/json/body_fields.h"
 #include "server/openai/embeddings_request.h"
 #include "server/openai/request.h"
 #include "server/responses/responses_request.h"

@@ -3,7 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "server/openai/error.h"
+#include "server/base/error.h"
 #include "server/openai/response.h"
 
 namespace tessera {

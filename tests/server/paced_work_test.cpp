@@ -1,4 +1,4 @@
-#include "server/paced_work.h"
+#include "server/base/paced_work.h"
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -14,7 +14,7 @@
 #include <thread>
 #include <vector>
 
-#include "server/work_pool.h"
+#include "server/base/work_pool.h"
 
 namespace tessera {
 namespace {

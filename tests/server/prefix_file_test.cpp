@@ -1,4 +1,4 @@
-#include "server/prefix_file.h"
+#include "server/generation/prefix_file.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

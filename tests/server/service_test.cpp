@@ -1,9 +1,9 @@
-#include "server/service.h"
+#include "server/generation/service.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "server/metrics.h"
+#include "server/telemetry/metrics.h"
 #include "tests/server/fake_engine.h"
 
 namespace tessera {

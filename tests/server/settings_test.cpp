@@ -1,4 +1,4 @@
-#include "server/settings.h"
+#include "server/settings/settings.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 #include <iterator>
 
 #include "engine/kv/kv_presets.h"
-#include "server/command_line.h"
+#include "server/start/command_line.h"
 
 namespace tessera {
 namespace {

@@ -1,4 +1,4 @@
-#include "server/start_fit.h"
+#include "server/start/start_fit.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 #include "kernels/cpu/backend.h"
 #include "kernels/cpu/threads/thread_pool.h"
 #include "models/config.h"
-#include "server/start_memory.h"
+#include "server/start/start_memory.h"
 
 namespace tessera {
 namespace {

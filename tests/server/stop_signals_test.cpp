@@ -1,4 +1,4 @@
-#include "server/stop_signals.h"
+#include "server/start/stop_signals.h"
 
 #include <gtest/gtest.h>
 #include <pthread.h>

@@ -8,9 +8,9 @@
 #include <string>
 
 #include "engine/retry_after.h"
-#include "server/api_keys.h"
-#include "server/metrics.h"
-#include "server/tenant_file.h"
+#include "server/telemetry/metrics.h"
+#include "server/tenants/api_keys.h"
+#include "server/tenants/tenant_file.h"
 #include "tests/server/fake_engine.h"
 #include "tests/server/written_tenants.h"
 

@@ -1,4 +1,4 @@
-#include "server/text_stream.h"
+#include "server/generation/text_stream.h"
 
 #include <gtest/gtest.h>
 

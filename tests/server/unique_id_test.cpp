@@ -1,4 +1,4 @@
-#include "server/unique_id.h"
+#include "server/base/unique_id.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "server/work_pool.h"
+#include "server/base/work_pool.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -13,10 +13,10 @@
 #include <thread>
 #include <vector>
 
-#include "server/answer_bytes.h"
-#include "server/byte_budget.h"
-#include "server/http/token_queue.h"
-#include "server/thread_time.h"
+#include "server/base/byte_budget.h"
+#include "server/base/thread_time.h"
+#include "server/generation/answer_bytes.h"
+#include "server/generation/token_queue.h"
 
 namespace tessera {
 namespace {
@@ -196,7 +196,7 @@ TEST(ByteBudget, GivesWhatIsLeftAndTakesItBack) {
   EXPECT_EQ(budget.used(), 0U);
 }
 
-class CountingWaker final : public HttpWaker {
+class CountingWaker final : public Waker {
  public:
   void wake() override { ++wakes; }
   std::atomic<int> wakes = 0;

@@ -8,7 +8,7 @@
 #include <fstream>
 #include <string>
 
-#include "server/api_keys.h"
+#include "server/tenants/api_keys.h"
 
 namespace tessera {
 

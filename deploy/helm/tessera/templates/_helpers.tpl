@@ -54,7 +54,7 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- end -}}
 
 {{/*
-Bytes that a pod needs, as tessera-server --plan counts them (server/request_memory.cpp): of each rank,
+Bytes that a pod needs, as tessera-server --plan counts them (server/start/request_memory.cpp): of each rank,
 and of requests. Empty: settings.kv-memory does not tell. The server refuses requests above nine tenths
 of the pod's limit, so the limit is ten ninths of them.
 */}}

@@ -1,0 +1,20 @@
+#pragma once
+
+#include "absl/status/statusor.h"
+#include "server/chat/answer_reader.h"
+#include "server/chat/chat_format.h"
+#include "server/chat/tool_use.h"
+
+namespace tessera {
+
+struct GenerateRequest;
+class Tokenizer;
+
+// Prepares a chat whose answer may or must call tools: adds the grammar, the beginning of a forced
+// answer, and the special tokens that are printed.
+// Returns: how its answers are read.
+// Errors: InvalidArgument for a schema of a tool, or if the server has no tool calls.
+absl::StatusOr<AnswerNotation> prepare_chat(const ChatFormat& format, const Tokenizer& tokenizer,
+                                            const ToolUse& use, GenerateRequest& request);
+
+}  // namespace tessera
