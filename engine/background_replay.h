@@ -5,7 +5,7 @@
 #include <span>
 
 #include "engine/kv/kv_cache.h"
-#include "engine/scheduler.h"
+#include "engine/step_plan.h"
 
 namespace tessera {
 

@@ -43,10 +43,11 @@ BatchingEngine::BatchingEngine(Parts parts)
       counters_(*kv_, tiers_.get(), options_.kv_bytes),
       scheduler_({options_.max_step_tokens, options_.max_sequences,
                   options_.speculation ? kDraftingTokens : 0,
-                  tenant_limits(options_).lead * kVirtualToken}),
+                  tenant_limits(options_).lead * kVirtualToken,
+                  options_.max_sequences + options_.max_queue}),
       tenants_(tenant_limits(options_), options_.max_sequences + options_.max_queue),
-      admission_(*kv_, tiers_.get(), options_.max_sequences,
-                 options_.max_sequences + options_.max_queue),
+      admission_(*kv_, tiers_.get(), options_.max_sequences),
+      candidates_(*kv_, options_.max_sequences, options_.max_sequences + options_.max_queue),
       wishes_(*kv_),
       replay_(*kv_),
       builder_(*kv_, {options_.max_step_tokens, options_.max_sequences}),
@@ -59,19 +60,6 @@ BatchingEngine::BatchingEngine(Parts parts)
   const size_t inside = sequences + static_cast<size_t>(options_.max_queue);
   sequences_.reserve(inside);
   inputs_.messages.reserve(3 * inside);
-  plan_.counts.reserve(inside);
-  plan_.drafted.reserve(inside);
-  plan_.steps.reserve(inside);
-  plan_.evicted.reserve(inside);
-  plan_.runs.reserve(sequences);
-  plan_.admitted.reserve(sequences);
-  plan_.preempted.reserve(sequences);
-  plan_.tightened.reserve(sequences);
-  plan_.forks.reserve(sequences);
-  plan_.waiting.reserve(inside);
-  plan_.by_tenant.reserve(inside);
-  plan_.places.reserve(inside);
-  plan_.running_tenants.reserve(sequences);
   released_slots_.reserve(sequences);
 }
 
@@ -118,21 +106,21 @@ bool BatchingEngine::step() {
   }
   end_overdue();
   plan();
-  if (plan_.empty() && !replay_.acts()) {
+  if (last_plan().empty() && !replay_.acts()) {
     const bool demotes = kv_->prefixes().demote_some(kDemotedInStep);
     counters_.publish();  // a pin may have expired
     counters_.publish_outline();
     return wait_for_stores() || demotes;
   }
   reserve();
-  if (!plan_.runs.empty() || replay_.run().has_value()) {
+  if (!last_plan().runs.empty() || replay_.run().has_value()) {
     forward();
     sample();
     note_rate();
-    admission_.insert_prompts(plan_, sequences_);
+    admission_.insert_prompts(last_plan(), sequences_);
     kv_->compress(builder_.slots());
-    admission_.insert_sections(plan_, sequences_);
-    wishes_.keep_prompts(plan_, sequences_, inputs_.now);
+    admission_.insert_sections(last_plan(), sequences_);
+    wishes_.keep_prompts(last_plan(), sequences_, inputs_.now);
     replay_.finish();
   }
   kv_->prefixes().demote_some(kDemotedInStep);
@@ -215,25 +203,25 @@ void BatchingEngine::plan() {
     publish();
   }
   plan_sequences();
-  if (plan_.lacks_pages && replay_.holds_pages()) {
+  if (last_plan().lacks_pages && replay_.holds_pages()) {
     replay_.give_up();
     plan_sequences();
   }
-  while (plan_.lacks_pages && kv_->prefixes().yield_pins()) {
+  while (last_plan().lacks_pages && kv_->prefixes().yield_pins()) {
     plan_sequences();
   }
-  replay_.plan(plan_);
+  replay_.plan(last_plan());
 }
 
 void BatchingEngine::plan_sequences() {
-  const std::span<const Candidate> candidates = admission_.candidates(sequences_);
+  const std::span<const Candidate> candidates = candidates_.of(sequences_);
   if (ranks_.count() > 1) {
     ranks_.verify_identical(step_digest(candidates, sequences_, kv_->accounting()),
                             counters_.counting().steps);
   }
   KvBudget budget = kv_->planning().budget();
   budget.replay_holds = replay_.holds_pages();
-  plan_ = scheduler_.plan(candidates, budget, std::move(plan_));
+  scheduler_.plan(candidates, budget);
 }
 
 // A sequence that cannot be recomputed bit for bit is swapped out to host memory, where there is
@@ -250,33 +238,33 @@ KvSlot BatchingEngine::preempt(Sequence& sequence) {
 
 void BatchingEngine::reserve() {
   released_slots_.clear();
-  for (const int32_t preempted : plan_.preempted) {
+  for (const int32_t preempted : last_plan().preempted) {
     released_slots_.push_back(preempt(*sequences_[static_cast<size_t>(preempted)]));
   }
   kv_->release(released_slots_);
-  for (const StepPlan::Tightening& tightened : plan_.tightened) {
+  for (const StepPlan::Tightening& tightened : last_plan().tightened) {
     const Sequence& sequence = *sequences_[static_cast<size_t>(tightened.candidate)];
     kv_->tighten(sequence.running()->slot, tightened.steps);
     counters_.counting().kv_tightenings += tightened.steps;
   }
   replay_.reserve();
-  const auto admitted = admission_.admit(plan_, sequences_, options_.clock());
+  const auto admitted = admission_.admit(last_plan(), sequences_, options_.clock());
   counters_.counting().cache_query_tokens += admitted.prompt_tokens;
   counters_.counting().cache_hit_tokens += admitted.cached_tokens;
-  builder_.reserve(plan_, sequences_, replay_.run());
-  for (const int32_t index : plan_.admitted) {
+  builder_.reserve(last_plan(), sequences_, replay_.run());
+  for (const int32_t index : last_plan().admitted) {
     Sequence& sequence = *sequences_[static_cast<size_t>(index)];
     if (!sequence.place().has_value()) {
       intake_.queue().note_admission(sequence, inputs_.now);
     }
     tenants_.admit(sequence, sequence.stored());
   }
-  counters_.counting().preemptions += std::ssize(plan_.preempted);
+  counters_.counting().preemptions += std::ssize(last_plan().preempted);
   count_running();
 }
 
 void BatchingEngine::forward() {
-  const StepBuilder::Built built = builder_.build(plan_, sequences_, replay_.run());
+  const StepBuilder::Built built = builder_.build(last_plan(), sequences_, replay_.run());
   counters_.counting().prompt_tokens += built.prefilled;
   prefilled_ = built.prefilled;
   counters_.counting().kv_replayed_tokens += built.replayed;
@@ -287,8 +275,8 @@ void BatchingEngine::forward() {
 void BatchingEngine::sample() {
   pooler_.pool(builder_.hidden_rows(), sequences_);
   counters_.counting().generated_tokens += sampler_.sample(builder_.logits_rows(), sequences_);
-  speculation_.settle(plan_, sequences_, counters_.counting());
-  for (const StepPlan::Run& run : plan_.runs) {
+  speculation_.settle(last_plan(), sequences_, counters_.counting());
+  for (const StepPlan::Run& run : last_plan().runs) {
     Sequence& sequence = *sequences_[static_cast<size_t>(run.candidate)];
     if (run.samples) {
       tenants_.charge_tokens(sequence, 1 + run.drafted);

@@ -18,6 +18,7 @@
 #include "engine/sequence.h"
 #include "engine/speculation.h"
 #include "engine/step_builder.h"
+#include "engine/step_candidates.h"
 #include "engine/step_pooler.h"
 #include "engine/step_sampler.h"
 #include "engine/tenant_clock.h"
@@ -73,7 +74,7 @@ class BatchingEngine final : public Engine {
   // For tests.
   // Requires: called on the thread that calls step().
   const KvCache& kv() const { return *kv_; }
-  const StepPlan& last_plan() const { return plan_; }
+  const StepPlan& last_plan() const { return scheduler_.last_plan(); }
   const std::vector<std::unique_ptr<Sequence>>& sequences() const { return sequences_; }
   const TenantClock& tenants() const { return tenants_; }
 
@@ -124,9 +125,10 @@ class BatchingEngine final : public Engine {
 
   // Used only by the engine thread, or by the thread that calls step(). Allocated once and reused
   // by every step.
-  const Scheduler scheduler_;
+  Scheduler scheduler_;
   TenantClock tenants_;
   PrefixAdmission admission_;
+  StepCandidates candidates_;
   PrefixWishes wishes_;
   BackgroundReplay replay_;
   StepBuilder builder_;
@@ -135,9 +137,8 @@ class BatchingEngine final : public Engine {
   StepSampler sampler_;
   std::vector<std::unique_ptr<Sequence>> sequences_;  // unfinished, in scheduling order
   StepInputs inputs_;
-  int64_t prefilled_ = 0;  // tokens of prompts in the last step
-  bool ended_ = false;     // after the last step
-  StepPlan plan_;
+  int64_t prefilled_ = 0;               // tokens of prompts in the last step
+  bool ended_ = false;                  // after the last step
   std::vector<KvSlot> released_slots_;  // of one release
 
   EngineThread thread_;

@@ -1,7 +1,6 @@
 #include "engine/engine_counters.h"
 
 #include <algorithm>
-#include <iterator>
 #include <utility>
 
 namespace tessera {
@@ -48,12 +47,12 @@ void EngineCounters::publish() {
 
 // Ranks that wait for a leader come here hundreds of times a second, so nothing is done twice.
 void EngineCounters::publish_outline() {
-  const int64_t now[] = {counting_.steps, counting_.cache.evicted_blocks,
-                         counting_.cache.pinned_blocks};
-  if (std::equal(std::begin(now), std::end(now), outlined_)) {
+  const OutlinedAt now{counting_.steps, counting_.cache.evicted_blocks,
+                       counting_.cache.pinned_blocks};
+  if (now == outlined_at_) {
     return;
   }
-  std::copy(std::begin(now), std::end(now), outlined_);
+  outlined_at_ = now;
   kv_.prefixes().outline(outlining_);
   const std::lock_guard lock(mutex_);
   std::swap(published_outline_, outlining_);

@@ -28,11 +28,20 @@ class EngineCounters {
   PrefixOutline outline() const;
 
  private:
+  // The counts with which the prefix tree changes.
+  struct OutlinedAt {
+    int64_t steps = 0;
+    int64_t evicted_blocks = 0;
+    int64_t pinned_blocks = 0;
+
+    friend bool operator==(const OutlinedAt&, const OutlinedAt&) = default;
+  };
+
   const KvCache& kv_;
   const BlockTiers* const tiers_;
   EngineStats counting_;
   PrefixOutline outlining_;
-  int64_t outlined_[3] = {-1, -1, -1};  // steps, evictions and pins at the last publish_outline()
+  OutlinedAt outlined_at_ = {-1, -1, -1};  // the last publish_outline()
   mutable std::atomic<bool> outline_wanted_ = false;
   mutable std::mutex mutex_;
   EngineStats published_;

@@ -3,7 +3,7 @@
 #include <limits>
 #include <utility>
 
-#include "engine/prefix_transfer.h"
+#include "engine/kv/prefix_transfer.h"
 
 namespace tessera {
 

@@ -2,20 +2,48 @@
 
 #include <algorithm>
 #include <utility>
+#include <vector>
 
+#include "engine/admission_order.h"
 #include "engine/draft.h"
 #include "kernels/check.h"
 
 namespace tessera {
-namespace {
+
+struct Scheduler::Scratch {
+  std::vector<int32_t> counts;        // [candidates], known tokens of each run; 0: no run
+  std::vector<int32_t> drafted;       // [candidates], drafted tokens of each run
+  std::vector<int32_t> steps;         // [candidates], of each tightening; 0: none
+  std::vector<uint8_t> evicted;       // [candidates], 1: the candidate is in StepPlan::preempted
+  std::vector<Turn> running_tenants;  // one of each tenant that runs
+  AdmissionOrder admission_order;
+
+  void reserve(size_t candidates, size_t sequences) {
+    for (auto* numbers : {&counts, &drafted, &steps}) {
+      numbers->reserve(candidates);
+    }
+    evicted.reserve(candidates);
+    running_tenants.reserve(sequences);
+    admission_order.reserve(candidates);
+  }
+
+  void begin(size_t candidates) {
+    for (auto* numbers : {&counts, &drafted, &steps}) {
+      numbers->assign(candidates, 0);
+    }
+    evicted.assign(candidates, 0);
+  }
+};
 
 // Builds one plan. Tracks the free pages, tokens and slots while it decides one candidate at a
 // time.
-class Planner {
+class Scheduler::Planner {
  public:
+  // plan: empty.
   Planner(std::span<const Candidate> candidates, const KvBudget& budget,
-          const SchedulerLimits& limits, StepPlan& plan)
+          const SchedulerLimits& limits, Scratch& scratch, StepPlan& plan)
       : candidates_(candidates),
+        scratch_(scratch),
         plan_(plan),
         free_(budget.pages_free),
         free_before_(budget.pages_free),
@@ -25,51 +53,34 @@ class Planner {
         max_drafting_tokens_(limits.max_drafting_tokens),
         tenant_lead_(limits.tenant_lead),
         end_of_running_(candidates.size()) {
-    plan_.begin(candidates.size());
+    scratch_.begin(candidates.size());
     for (size_t i = 0; i < candidates.size(); ++i) {
       slots_left_ -= candidates[i].running ? 1 : 0;
       check_order(i);
-      if (!candidates[i].running) {
-        plan_.waiting.push_back(static_cast<int32_t>(i));
-      }
     }
-    fill_tenant_places();
     note_running_tenants();
     TESSERA_CHECK(slots_left_ >= 0, "more sequences run than there are slots");
   }
 
-  void run_decodes() {
-    for (size_t i = 0; i < candidates_.size(); ++i) {
-      if (keeps_slot(i) && candidates_[i].decodes()) {
-        run(i);
-      }
-    }
-  }
-
-  void run_prefills() {
-    for (size_t i = 0; i < candidates_.size(); ++i) {
-      if (keeps_slot(i) && !candidates_[i].decodes()) {
-        run(i);
-      }
-    }
-  }
+  void run_decodes() { run_running(true); }
+  void run_prefills() { run_running(false); }
 
   void admit_waiting() {
     promised_ = 0;
     for (size_t i = 0; i < candidates_.size(); ++i) {
       promised_ += promise(i);
     }
-    for (const int32_t waiting : plan_.waiting) {
+    for (const int32_t waiting : scratch_.admission_order.of(candidates_)) {
       const auto i = static_cast<size_t>(waiting);
       // A step does not admit sequences behind one that it preempts, so none overtakes that one.
       if (i > best_preempted_ || waits_for_prefix(i) || leaves_slot(i) || tenant_room(i) == 0 ||
-          candidates_[first_sample(i)].restoring) {
+          candidates_[first_sample(i)].prefix.restoring) {
         continue;
       }
       if (waits_for_sibling(i) || !make_room_to_admit(i)) {
         break;
       }
-      admitted_matches_ = admitted_matches_ || candidates_[i].matched > 0;
+      admitted_matches_ = admitted_matches_ || candidates_[i].prefix.matched > 0;
       --slots_left_;
       plan_.admitted.push_back(static_cast<int32_t>(i));
       if (forks(i)) {
@@ -83,71 +94,57 @@ class Planner {
 
   void run_drafts() {
     for (size_t i = 0; i < candidates_.size(); ++i) {
-      const bool decodes = candidates_[i].running && candidates_[i].decodes();
-      plan_.drafted[i] = decodes && plan_.counts[i] > 0 ? candidates_[i].drafted : 0;
+      scratch_.drafted[i] = decodes(i) && scratch_.counts[i] > 0 ? candidates_[i].drafted : 0;
     }
     const int32_t used = max_step_tokens_ - tokens_left_;
-    tokens_left_ -= share_rows(std::min(max_drafting_tokens_ - used, tokens_left_), plan_.drafted);
+    tokens_left_ -=
+        share_rows(std::min(max_drafting_tokens_ - used, tokens_left_), scratch_.drafted);
   }
 
   void collect_tightened() {
     for (size_t i = 0; i < candidates_.size(); ++i) {
-      if (plan_.steps[i] > 0) {
-        plan_.tightened.push_back({static_cast<int32_t>(i), plan_.steps[i]});
+      if (scratch_.steps[i] > 0) {
+        plan_.tightened.push_back({static_cast<int32_t>(i), scratch_.steps[i]});
       }
     }
   }
 
   void collect_runs() {
-    collect_runs_if([](const Candidate& c) { return c.running && c.decodes(); });
-    collect_runs_if([](const Candidate& c) { return !c.running || !c.decodes(); });
+    collect_runs_that([&](size_t i) { return decodes(i); });
+    collect_runs_that([&](size_t i) { return !decodes(i); });
     plan_.spare = {tokens_left_, slots_left_, std::max<int64_t>(0, free_ - promised_)};
   }
 
  private:
-  template <class Predicate>
-  void collect_runs_if(Predicate&& wanted) {
+  void run_running(bool decoding) {
     for (size_t i = 0; i < candidates_.size(); ++i) {
-      const int32_t count = plan_.counts[i];
-      if (count > 0 && wanted(candidates_[i])) {
+      if (keeps_slot(i) && candidates_[i].decodes() == decoding) {
+        run(i);
+      }
+    }
+  }
+
+  bool decodes(size_t i) const { return candidates_[i].running && candidates_[i].decodes(); }
+
+  template <class Predicate>
+  void collect_runs_that(Predicate&& wanted) {
+    for (size_t i = 0; i < candidates_.size(); ++i) {
+      const int32_t count = scratch_.counts[i];
+      if (count > 0 && wanted(i)) {
         const bool samples = stored(i) + count == candidates_[i].tokens &&
                              !candidates_[i].kv.sections.replay_due(stored(i));
-        const int32_t drafted = samples ? plan_.drafted[i] : 0;
+        const int32_t drafted = samples ? scratch_.drafted[i] : 0;
         plan_.runs.push_back({static_cast<int32_t>(i), count + drafted, samples, drafted});
       }
     }
   }
 
-  // Sorts each tenant's waiting sequences by order minus head start, among the tenant's own places.
-  void fill_tenant_places() {
-    const auto before = [&](int32_t a, int32_t b) {
-      return std::pair(admission_order(a), a) < std::pair(admission_order(b), b);
-    };
-    std::vector<int32_t>& sorted = plan_.by_tenant;
-    sorted = plan_.waiting;
-    std::sort(sorted.begin(), sorted.end(), [&](int32_t a, int32_t b) {
-      return tenant(a) != tenant(b) ? tenant(a) < tenant(b) : before(a, b);
-    });
-    // The places in scheduling order, grouped by tenant.
-    std::sort(plan_.waiting.begin(), plan_.waiting.end(), [&](int32_t a, int32_t b) {
-      return std::pair(tenant(a), a) < std::pair(tenant(b), b);
-    });
-    std::vector<std::pair<int32_t, int32_t>>& places = plan_.places;
-    places.clear();
-    for (size_t i = 0; i < sorted.size(); ++i) {
-      places.emplace_back(plan_.waiting[i], sorted[i]);
-    }
-    std::sort(places.begin(), places.end());
-    std::transform(places.begin(), places.end(), plan_.waiting.begin(),
-                   [](const auto& place) { return place.second; });
-  }
-
   void note_running_tenants() {
-    std::vector<StepPlan::RunningTenant>& running = plan_.running_tenants;
+    std::vector<Turn>& running = scratch_.running_tenants;
     running.clear();
     for (const Candidate& candidate : candidates_) {
       if (candidate.running) {
-        running.push_back({candidate.tenant, candidate.share, candidate.clock});
+        running.push_back(candidate.turn);
       }
     }
     std::sort(running.begin(), running.end(),
@@ -156,57 +153,49 @@ class Planner {
     running.erase(std::unique(running.begin(), running.end(), same), running.end());
   }
 
-  // Returns: true if the tenant of `candidate` is ahead of another one with this clock and share.
-  bool is_ahead(const Candidate& candidate, int64_t clock, int32_t share) const {
-    return candidate.clock - clock >= tenant_lead_ / share;
+  // Returns: true if the tenant of `turn` is ahead of that of `other`.
+  bool is_ahead(const Turn& turn, const Turn& other) const {
+    return turn.clock - other.clock >= tenant_lead_ / other.share;
   }
 
   // Returns: the tokens that prefills of the tenant of `i` may still take in this step. If it is
   // ahead of others that run, that is the rest of its share of the step. One token is always in
   // it, so a step without other runs is not empty.
   int32_t tenant_room(size_t i) const {
-    const Candidate& own = candidates_[i];
+    const Turn& own = candidates_[i].turn;
     int64_t shares = own.share;
-    for (const StepPlan::RunningTenant& other : plan_.running_tenants) {
-      if (other.tenant != own.tenant && is_ahead(own, other.clock, other.share)) {
+    for (const Turn& other : scratch_.running_tenants) {
+      if (other.tenant != own.tenant && is_ahead(own, other)) {
         shares += other.share;
       }
     }
-    if (shares == own.share || (own.running && own.decodes())) {
+    if (shares == own.share || decodes(i)) {
       return max_step_tokens_;
     }
     int64_t left = std::max<int64_t>(1, int64_t{max_step_tokens_} * own.share / shares);
     for (size_t j = 0; j < candidates_.size(); ++j) {
-      const Candidate& other = candidates_[j];
-      const bool decodes = other.running && other.decodes();
-      left -= other.tenant == own.tenant && !decodes ? plan_.counts[j] : 0;
+      const bool takes = candidates_[j].turn.tenant == own.tenant && !decodes(j);
+      left -= takes ? scratch_.counts[j] : 0;
     }
     return static_cast<int32_t>(std::max<int64_t>(0, left));
-  }
-
-  int32_t tenant(int32_t i) const { return candidates_[static_cast<size_t>(i)].tenant; }
-
-  int64_t admission_order(int32_t i) const {
-    const Candidate& candidate = candidates_[static_cast<size_t>(i)];
-    return candidate.order - candidate.head_start;
   }
 
   // Returns: true if another sequence is computing the next prefix block of `i`, i.e. it keeps its
   // slot or runs in this step.
   bool waits_for_prefix(size_t i) const {
-    const int32_t other = candidates_[i].waits_for;
-    return other >= 0 &&
-           (keeps_slot(static_cast<size_t>(other)) || plan_.counts[static_cast<size_t>(other)] > 0);
+    const int32_t other = candidates_[i].prefix.waits_for;
+    return other >= 0 && (keeps_slot(static_cast<size_t>(other)) ||
+                          scratch_.counts[static_cast<size_t>(other)] > 0);
   }
 
   // Returns: true if the free slots are held for tenants that are behind that of `i`. Nothing is
   // held while nothing runs, so a step is not empty.
   bool leaves_slot(size_t i) const {
-    return slots_left_ <= candidates_[i].slots_held && candidates_[i].slots_held > 0 &&
-           !plan_.running_tenants.empty();
+    const int32_t held = candidates_[i].turn.slots_held;
+    return slots_left_ <= held && held > 0 && !scratch_.running_tenants.empty();
   }
 
-  bool keeps_slot(size_t i) const { return candidates_[i].running && plan_.evicted[i] == 0; }
+  bool keeps_slot(size_t i) const { return candidates_[i].running && scratch_.evicted[i] == 0; }
 
   // ---- samples of one request
 
@@ -275,11 +264,11 @@ class Planner {
   // Pages that become unavailable when `i` attaches its match. If the step preempts, these are all
   // matched pages, because preempted sequences may have locked any of them until now.
   int64_t locked(size_t i, bool preempts) const {
-    return preempts ? candidates_[i].matched : candidates_[i].locked;
+    return preempts ? candidates_[i].prefix.matched : candidates_[i].prefix.locked;
   }
 
   // Additional pages that `i` takes in this step.
-  int64_t growth(size_t i) const { return growth(i, plan_.counts[i]); }
+  int64_t growth(size_t i) const { return growth(i, scratch_.counts[i]); }
   int64_t growth(size_t i, int32_t count) const {
     return count == 0 ? 0 : taken_at_admission(i) + candidates_[i].kv.growth(stored(i), count);
   }
@@ -295,16 +284,16 @@ class Planner {
     const int64_t shared = follows_sibling(i) ? candidate.kv.full_pages(candidate.shareable) : 0;
     // A sequence admitted in this step may have locked the pages that `i` returns to the cache.
     const int64_t own = std::max<int64_t>(0, candidate.pages - shared);
-    return own + (admitted_matches_ ? 0 : candidate.unlocked);
+    return own + (admitted_matches_ ? 0 : candidate.prefix.unlocked);
   }
 
   // Pages that must stay free for `i` after this step if it has a slot: for its known tokens and
   // one more group.
   int64_t promise(size_t i) const {
     const Candidate& candidate = candidates_[i];
-    const bool has_slot = keeps_slot(i) || (!candidate.running && plan_.counts[i] > 0);
+    const bool has_slot = keeps_slot(i) || (!candidate.running && scratch_.counts[i] > 0);
     const int64_t left = candidate.kv.growth_to(stored(i), candidate.tokens + kKvGroup) -
-                         candidate.kv.growth(stored(i), plan_.counts[i]);
+                         candidate.kv.growth(stored(i), scratch_.counts[i]);
     return has_slot ? std::max<int64_t>(left, 0) : 0;
   }
 
@@ -338,14 +327,14 @@ class Planner {
   // Pages that further steps of `i` free, down to its floor.
   int64_t still_freed(size_t i) const {
     const bool may = keeps_slot(i) && candidates_[i].tightening.pages_needed <= free_before_;
-    return may ? freed(i, kMaxTightenings) - freed(i, plan_.steps[i]) : 0;
+    return may ? freed(i, kMaxTightenings) - freed(i, scratch_.steps[i]) : 0;
   }
 
   // Tightens the sequence with the fewest steps among those from `first` on. Of several it is the
   // last one. Returns: false if none of them would free a page.
   bool tighten_one_from(size_t first) {
     const auto steps_of = [&](size_t i) {
-      return candidates_[i].tightening.steps + plan_.steps[i];
+      return candidates_[i].tightening.steps + scratch_.steps[i];
     };
     size_t least = candidates_.size();
     for (size_t i = candidates_.size(); i > first; --i) {
@@ -357,7 +346,7 @@ class Planner {
     if (least == candidates_.size()) {
       return false;
     }
-    int32_t& steps = plan_.steps[least];
+    int32_t& steps = scratch_.steps[least];
     const int64_t before = freed(least, steps);
     while (freed(least, steps) == before) {
       ++steps;
@@ -385,11 +374,11 @@ class Planner {
   // Gives `i` as many tokens as the step and the free pages have room for.
   void grow(size_t i) {
     const int32_t tokens = std::min({next_chunk(i), tokens_left_, tenant_room(i)});
-    plan_.counts[i] =
+    scratch_.counts[i] =
         candidates_[i].kv.tokens_within(free_ - taken_at_admission(i), stored(i), tokens);
-    plan_.lacks_pages = plan_.lacks_pages || plan_.counts[i] < tokens;
+    plan_.lacks_pages = plan_.lacks_pages || scratch_.counts[i] < tokens;
     free_ -= growth(i);
-    tokens_left_ -= plan_.counts[i];
+    tokens_left_ -= scratch_.counts[i];
   }
 
   // Returns: the last sequence in scheduling order that keeps a slot. Requires: `i` keeps one; the
@@ -402,20 +391,20 @@ class Planner {
   }
 
   void preempt(size_t victim) {
-    free_ += own_pages(victim) + growth(victim) - freed(victim, plan_.steps[victim]);
-    plan_.steps[victim] = 0;
-    tokens_left_ += plan_.counts[victim];
+    free_ += own_pages(victim) + growth(victim) - freed(victim, scratch_.steps[victim]);
+    scratch_.steps[victim] = 0;
+    tokens_left_ += scratch_.counts[victim];
     ++slots_left_;
-    plan_.counts[victim] = 0;
-    plan_.evicted[victim] = 1;
+    scratch_.counts[victim] = 0;
+    scratch_.evicted[victim] = 1;
     best_preempted_ = std::min(best_preempted_, victim);
     plan_.preempted.push_back(static_cast<int32_t>(victim));
   }
 
   // Returns: true if a waiting sequence may take the slot of a running one behind it.
-  bool may_displace(const Candidate& waiting, const Candidate& victim) const {
+  bool may_displace(const Turn& waiting, const Turn& victim) const {
     return waiting.tenant == victim.tenant ? victim.priority > waiting.priority
-                                           : is_ahead(victim, waiting.clock, waiting.share);
+                                           : is_ahead(victim, waiting);
   }
 
   // Preempts running sequences behind `i` that it may displace, if that is necessary to admit `i`
@@ -437,13 +426,13 @@ class Planner {
       if (!keeps_slot(first_victim)) {
         continue;
       }
-      if (!may_displace(candidates_[i], candidates_[first_victim])) {
+      if (!may_displace(candidates_[i].turn, candidates_[first_victim].turn)) {
         return false;
       }
       ++slots;
-      tokens += plan_.counts[first_victim];
+      tokens += scratch_.counts[first_victim];
       spare += own_pages(first_victim) + growth(first_victim) + promise(first_victim) -
-               freed(first_victim, plan_.steps[first_victim]);
+               freed(first_victim, scratch_.steps[first_victim]);
     }
     if (tighten_to_admit(i, first_victim)) {
       return true;
@@ -458,6 +447,7 @@ class Planner {
   }
 
   std::span<const Candidate> candidates_;
+  Scratch& scratch_;
   StepPlan& plan_;
   int64_t free_;               // in pages
   const int64_t free_before_;  // at the start of the step
@@ -472,29 +462,36 @@ class Planner {
   size_t end_of_running_;          // no sequence from this index on keeps a slot
 };
 
-}  // namespace
-
-Scheduler::Scheduler(const SchedulerLimits& limits) : limits_(limits) {
+Scheduler::Scheduler(const SchedulerLimits& limits)
+    : limits_(limits), scratch_(std::make_unique<Scratch>()) {
   TESSERA_CHECK(limits.max_sequences > 0 && limits.max_sequences <= limits.max_step_tokens,
                 "a step has room for a token of every sequence");
+  const auto sequences = static_cast<size_t>(limits.max_sequences);
+  scratch_->reserve(static_cast<size_t>(limits.max_candidates), sequences);
+  plan_.preempted.reserve(sequences);
+  plan_.tightened.reserve(sequences);
+  plan_.admitted.reserve(sequences);
+  plan_.forks.reserve(sequences);
+  plan_.runs.reserve(sequences);
 }
 
-StepPlan Scheduler::plan(std::span<const Candidate> candidates, const KvBudget& budget,
-                         StepPlan reuse) const {
-  StepPlan plan = std::move(reuse);
-  Planner planner(candidates, budget, limits_, plan);
+Scheduler::~Scheduler() = default;
+
+const StepPlan& Scheduler::plan(std::span<const Candidate> candidates, const KvBudget& budget) {
+  plan_.clear();
+  Planner planner(candidates, budget, limits_, *scratch_, plan_);
   planner.run_decodes();
   planner.run_prefills();
   planner.admit_waiting();
   planner.run_drafts();
   planner.collect_tightened();
   planner.collect_runs();
-  const bool replans = budget.replay_holds && plan.lacks_pages;
+  const bool replans = budget.replay_holds && plan_.lacks_pages;
   const bool waits = std::any_of(candidates.begin(), candidates.end(),
-                                 [](const Candidate& candidate) { return candidate.restoring; });
-  TESSERA_CHECK(candidates.empty() || !plan.empty() || replans || waits,
+                                 [](const Candidate& waiting) { return waiting.prefix.restoring; });
+  TESSERA_CHECK(candidates.empty() || !plan_.empty() || replans || waits,
                 "a step with candidates changes something");
-  return plan;
+  return plan_;
 }
 
 }  // namespace tessera

@@ -122,19 +122,17 @@ Sequence::Sequence(RequestId request_id, size_t sample, const EngineRequest& req
 }
 
 Candidate Sequence::candidate() const {
-  return {.tenant = tenant_.id,
-          .share = tenant_.share,
-          .clock = clock_,
-          .slots_held = slots_held_,
-          .start = start_,
-          .order = order_,
-          .priority = priority_,
+  return {.turn = {.tenant = tenant_.id,
+                   .share = tenant_.share,
+                   .clock = clock_,
+                   .slots_held = slots_held_,
+                   .start = start_,
+                   .order = order_,
+                   .priority = priority_},
           .tokens = static_cast<int32_t>(known_),
           .stored = stored(),
           .drafted = static_cast<int32_t>(drafted().size()),
-          .pages = 0,
           .running = running() != nullptr,
-          .kv = {},
           .request = static_cast<int64_t>(request_id_),
           .shareable = shareable_,
           .one_by_one = kv_.policy.one_by_one() ? static_cast<int32_t>(prompt_tokens_)

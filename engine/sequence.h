@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "engine/candidate.h"
 #include "engine/draft.h"
 #include "engine/kv/kv_cache.h"
 #include "engine/kv/kv_presets.h"
@@ -20,7 +21,6 @@
 #include "engine/kv/prefix_cache.h"
 #include "engine/request.h"
 #include "engine/sampler.h"
-#include "engine/scheduler.h"
 #include "kernels/kv/kv_policy.h"
 
 namespace tessera {
@@ -138,7 +138,7 @@ class Sequence {
   int64_t start() const { return start_; }
   void set_start(int64_t start) { start_ = start; }
   int64_t clock() const { return clock_; }  // of its tenant, before the step
-  // slots_held: see Candidate.
+  // slots_held: see Turn.
   void set_clock(int64_t clock, int32_t slots_held) {
     clock_ = clock;
     slots_held_ = slots_held;

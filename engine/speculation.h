@@ -7,8 +7,8 @@
 #include "engine/draft_model.h"
 #include "engine/engine.h"
 #include "engine/kv/kv_cache.h"
-#include "engine/scheduler.h"
 #include "engine/sequence.h"
+#include "engine/step_plan.h"
 
 namespace tessera {
 

@@ -29,13 +29,14 @@ uint64_t step_digest(std::span<const Candidate> candidates, Sequences sequences,
   digest.add(accounting.available_pages(), accounting.free_pages());
   for (size_t i = 0; i < candidates.size(); ++i) {
     const Candidate& c = candidates[i];
-    digest.add(c.tenant, c.clock, c.slots_held, c.start, c.order, c.tokens,
+    digest.add(c.turn.tenant, c.turn.clock, c.turn.slots_held, c.turn.start, c.turn.order, c.tokens,
                sequences[i]->tokens().back(), c.stored, c.pages, c.running);
     digest.add(c.kv.page_tokens, c.kv.uneven, c.kv.low_tokens, c.kv.swap_in_pages, c.kv.compresses,
                c.kv.handed_over);
     digest.add(c.kv.sections.compressed, c.kv.sections.replayed);
     digest.add(c.tightening.steps, c.tightening.freed.back(), c.tightening.pages_needed);
-    digest.add(c.unlocked, c.matched, c.locked, c.head_start, c.waits_for);
+    digest.add(c.prefix.unlocked, c.prefix.matched, c.prefix.locked, c.prefix.head_start,
+               c.prefix.waits_for);
   }
   return digest.value();
 }

@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <span>
 
+#include "engine/candidate.h"
 #include "engine/kv/kv_cache.h"
-#include "engine/scheduler.h"
 #include "engine/sequence.h"
 
 namespace tessera {

@@ -1,13 +1,12 @@
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
-#include <utility>
 #include <vector>
 
 namespace tessera {
 
-// Decision for one step. All indices refer to the candidates that the plan was made from.
+// The scheduler's decision for one step: plain data. All indices refer to the candidates that it
+// was made from, which stand in the order of their sequences.
 struct StepPlan {
   struct Run {
     int32_t candidate = 0;
@@ -37,24 +36,18 @@ struct StepPlan {
   };
   Spare spare;  // resources left for a background replay
 
-  // Empties the plan, for that many candidates.
-  void begin(size_t candidates);
+  void clear();  // keeps the memory
   bool empty() const { return runs.empty() && preempted.empty() && tightened.empty(); }
-
-  std::vector<int32_t> counts;   // [candidates], known tokens of each run; 0: no run
-  std::vector<int32_t> drafted;  // [candidates], drafted tokens of each run
-  std::vector<int32_t> steps;    // [candidates], of each tightening; 0: none
-  std::vector<uint8_t> evicted;  // [candidates], 1: the candidate is in `preempted`
-  std::vector<int32_t> waiting;  // waiting candidates, in order of admission
-  // Used while planning: waiting candidates by tenant, and the place of each; tenants that run.
-  std::vector<int32_t> by_tenant;
-  std::vector<std::pair<int32_t, int32_t>> places;
-  struct RunningTenant {
-    int32_t tenant = 0;
-    int32_t share = 1;
-    int64_t clock = 0;
-  };
-  std::vector<RunningTenant> running_tenants;
 };
+
+inline void StepPlan::clear() {
+  preempted.clear();
+  tightened.clear();
+  admitted.clear();
+  forks.clear();
+  runs.clear();
+  lacks_pages = false;
+  spare = {};
+}
 
 }  // namespace tessera

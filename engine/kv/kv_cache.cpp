@@ -260,7 +260,6 @@ void KvCache::fork(std::span<const KvCopy> copies) {
   for (const KvCopy& copy : copies) {
     const SlotState& source = slots_.at(copy.source);
     SlotState& target = slots_.at(copy.target);
-    TESSERA_CHECK(target.tokens == 0, "a fork into a slot that holds something");
     TESSERA_CHECK(target.policy == source.policy && !source.policy.is_private(),
                   "a fork between different policies, or with a policy that forks do not share");
     TESSERA_CHECK(
@@ -276,11 +275,7 @@ void KvCache::fork(std::span<const KvCopy> copies) {
     if (prefix_cache_ != nullptr) {
       prefix_cache_->paths().fork(from, to, copy.tokens);
     }
-    target.tiers = source.tiers;
-    target.low_tokens = source.low_tokens;
-    target.sections = source.sections;
-    target.low_pages = source.low_pages;
-    target.tokens = copy.tokens;
+    target.begin_as(source, copy.tokens);
     target.passed = KvWindows::of(shape()).position(copy.tokens);
     target.high_pages = demand.pages_for(copy.tokens);
     slots_.families().fork(from, to, demand.full_pages(copy.tokens));

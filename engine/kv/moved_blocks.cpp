@@ -1,12 +1,12 @@
-// Prefixes that leave and enter a prefix cache as bytes (engine/prefix_transfer.h).
+// Prefixes that leave and enter a prefix cache as bytes (engine/kv/prefix_transfer.h).
 
 #include <cstring>
 #include <span>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "engine/kv/prefix_transfer.h"
 #include "engine/kv/shared_prefixes.h"
-#include "engine/prefix_transfer.h"
 
 namespace tessera {
 namespace {

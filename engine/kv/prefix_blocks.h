@@ -7,10 +7,10 @@
 
 #include "engine/kv/kv_match.h"
 #include "engine/kv/pending_blocks.h"
-#include "engine/kv/prefix_events.h"
 #include "engine/kv/prefix_levels.h"
 #include "engine/kv/prefix_tree.h"
 #include "engine/kv/stored_blocks.h"
+#include "engine/tier/prefix_events.h"
 #include "kernels/backend.h"
 #include "kernels/kv/kv_arena.h"
 

@@ -6,6 +6,15 @@
 
 namespace tessera {
 
+void SlotState::begin_as(const SlotState& source, int32_t first_tokens) {
+  TESSERA_CHECK(tokens == 0, "a fork into a slot that holds something");
+  tiers = source.tiers;
+  low_tokens = source.low_tokens;
+  sections = source.sections;
+  low_pages = source.low_pages;
+  tokens = first_tokens;
+}
+
 void SlotState::grow(int64_t pages, int32_t ranks) {
   high_pages += pages;
   if (compressed) {

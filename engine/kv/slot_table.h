@@ -53,6 +53,9 @@ struct SlotState {
   int64_t pages_of_all(int32_t ranks) const {
     return compressed ? all_high_pages + all_low_pages : ranks * pages();
   }
+  // Lets an empty slot begin with the first tokens of `source`, as a fork of it. Pages of the high
+  // tier and passed windows depend on the position, so the caller sets them.
+  void begin_as(const SlotState& source, int32_t first_tokens);
   // Counts pages that every rank adds to the high tier. For a compressed slot this is an upper
   // bound, until the ranks synchronize.
   void grow(int64_t pages, int32_t ranks);

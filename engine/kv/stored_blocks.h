@@ -72,7 +72,7 @@ class StoredBlocks {
   // Requires: pages_of() pages are free.
   void read(const BlockBuffer& stored, const PrefixBlock& block);
 
-  // ---- blocks as bytes (engine/prefix_transfer.h)
+  // ---- blocks as bytes (engine/kv/prefix_transfer.h)
 
   // Errors: FailedPrecondition without stores, because their keys tell the checkpoint.
   absl::Status check_moves() const;

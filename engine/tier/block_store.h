@@ -7,8 +7,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "engine/kv/prefix_events.h"
 #include "engine/tier/block_key.h"
+#include "engine/tier/prefix_events.h"
 #include "engine/tier/tier_stats.h"
 
 namespace tessera {

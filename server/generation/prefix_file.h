@@ -20,7 +20,7 @@ namespace tessera {
 //     all before (32) ]
 //
 // The tokens are those from the beginning of the prefix to the last block of the part. For the
-// other fields see engine/prefix_transfer.h.
+// other fields see engine/kv/prefix_transfer.h.
 struct PrefixFilePart {
   BlockKey fingerprint;
   int32_t first_block = 0;

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "engine/prefix_transfer.h"
+#include "engine/kv/prefix_transfer.h"
 #include "server/base/waker.h"
 #include "server/generation/service.h"
 

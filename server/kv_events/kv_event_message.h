@@ -4,7 +4,7 @@
 #include <functional>
 #include <string>
 
-#include "engine/kv/prefix_events.h"
+#include "engine/tier/prefix_events.h"
 
 namespace tessera {
 

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "engine/kv/prefix_events.h"
+#include "engine/tier/prefix_events.h"
 
 namespace tessera {
 

@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "engine/kv/prefix_events.h"
+#include "engine/tier/prefix_events.h"
 #include "kernels/cpu/backend.h"
 #include "kernels/cpu/threads/thread_pool.h"
 #include "models/lora/adapter.h"

@@ -1,4 +1,4 @@
-#include "engine/kv/prefix_events.h"
+#include "engine/tier/prefix_events.h"
 
 #include <gtest/gtest.h>
 

@@ -20,7 +20,7 @@ TEST(Scheduler, PlansNothingWithoutCandidates) {
 }
 
 TEST(Scheduler, RunsEveryDecodeBesideALongPrefill) {
-  const StepPlan step =
+  const Planned step =
       plan({10, 4}, {running(1, 1000, 32), decoding(2, 40), decoding(3, 50)}, budget(100));
   ASSERT_EQ(step.runs.size(), 3);
   EXPECT_EQ(step.runs[0].candidate, 1);
@@ -32,7 +32,7 @@ TEST(Scheduler, RunsEveryDecodeBesideALongPrefill) {
 }
 
 TEST(Scheduler, FillsTheStepWithChunksInOrderOfRank) {
-  const StepPlan step =
+  const Planned step =
       plan({20, 8}, {running(1, 12, 0), waiting(2, 5), waiting(3, 90), waiting(4, 3)}, budget(100));
   EXPECT_THAT(step.counts, ElementsAre(12, 5, 3, 0));
   EXPECT_THAT(step.admitted, ElementsAre(1, 2));
@@ -42,7 +42,7 @@ TEST(Scheduler, FillsTheStepWithChunksInOrderOfRank) {
 }
 
 TEST(Scheduler, AdmitsNoMoreThanThereAreSlots) {
-  const StepPlan step = plan({20, 2}, {decoding(1, 9), waiting(2, 4), waiting(3, 4)}, budget(100));
+  const Planned step = plan({20, 2}, {decoding(1, 9), waiting(2, 4), waiting(3, 4)}, budget(100));
   EXPECT_THAT(step.admitted, ElementsAre(1));
 }
 
@@ -58,7 +58,7 @@ TEST(Scheduler, LetsOnlySoManyLaterArrivalsOvertakeAWorsePriority) {
 }
 
 TEST(Scheduler, AdmitsNoRequestPastTheFirstThatDoesNotFit) {
-  const StepPlan step =
+  const Planned step =
       plan({512, 8}, {decoding(1, 10), waiting(2, 640), waiting(3, 4)}, budget(10));
   EXPECT_THAT(step.admitted, IsEmpty());
   EXPECT_THAT(step.counts, ElementsAre(1, 0, 0));
@@ -79,7 +79,7 @@ TEST(Scheduler, KeepsThePagesARunningPrefillStillNeeds) {
 }
 
 TEST(Scheduler, TakesPagesFromTheWorstRankedForADecode) {
-  const StepPlan step =
+  const Planned step =
       plan({8, 8}, {decoding(1, 64), decoding(2, 10), decoding(3, 100)}, budget(0));
   EXPECT_THAT(step.preempted, ElementsAre(2));
   EXPECT_THAT(step.counts, ElementsAre(1, 1, 0));
@@ -87,7 +87,7 @@ TEST(Scheduler, TakesPagesFromTheWorstRankedForADecode) {
 }
 
 TEST(Scheduler, PreemptsTheWorstPriorityBeforeTheLatestArrival) {
-  const StepPlan step = plan(
+  const Planned step = plan(
       {8, 8},
       {decoding(order_of(0, 1), 64), decoding(order_of(0, 3), 10), decoding(order_of(1, 2), 99, 1)},
       budget(0));
@@ -95,22 +95,22 @@ TEST(Scheduler, PreemptsTheWorstPriorityBeforeTheLatestArrival) {
 }
 
 TEST(Scheduler, LetsAPrefillTakePagesFromADecodeBehindItOnly) {
-  const StepPlan taken = plan({200, 8}, {running(1, 300, 127), decoding(2, 150)}, budget(0));
+  const Planned taken = plan({200, 8}, {running(1, 300, 127), decoding(2, 150)}, budget(0));
   EXPECT_THAT(taken.preempted, ElementsAre(1));
   EXPECT_THAT(taken.counts, ElementsAre(128, 0)) << "as far as the two pages of each head go";
-  const StepPlan kept = plan({200, 8}, {decoding(1, 20), running(2, 300, 127)}, budget(0));
+  const Planned kept = plan({200, 8}, {decoding(1, 20), running(2, 300, 127)}, budget(0));
   EXPECT_THAT(kept.preempted, IsEmpty());
   EXPECT_THAT(kept.counts, ElementsAre(1, 0)) << "it keeps its pages and sits the step out";
 }
 
 TEST(Scheduler, PreemptsNothingIfNoPageIsNeeded) {
-  const StepPlan step = plan({8, 8}, {decoding(1, 10), decoding(2, 10)}, budget(0));
+  const Planned step = plan({8, 8}, {decoding(1, 10), decoding(2, 10)}, budget(0));
   EXPECT_THAT(step.preempted, IsEmpty());
   EXPECT_THAT(step.counts, ElementsAre(1, 1));
 }
 
 TEST(Scheduler, FillsTheOpenGroupWithoutAPage) {
-  const StepPlan step = plan({200, 8}, {running(1, 300, 100), decoding(2, 150)}, budget(0));
+  const Planned step = plan({200, 8}, {running(1, 300, 100), decoding(2, 150)}, budget(0));
   EXPECT_THAT(step.preempted, IsEmpty());
   EXPECT_THAT(step.counts, ElementsAre(27, 1));
   EXPECT_THAT(plan({200, 8}, {waiting(1, 63), waiting(2, 1)}, budget(1)).counts,
@@ -121,29 +121,29 @@ TEST(Scheduler, PreemptsAWorsePriorityForAWaitingRequest) {
   const std::vector<Candidate> candidates = {waiting(order_of(0, 9), 200),
                                              decoding(order_of(1, 1), 100, 1),
                                              decoding(order_of(1, 2), 100, 1)};
-  const StepPlan for_pages = plan({64, 8}, candidates, budget(3));
+  const Planned for_pages = plan({64, 8}, candidates, budget(3));
   EXPECT_THAT(for_pages.preempted, ElementsAre(2));
   EXPECT_THAT(for_pages.admitted, ElementsAre(0));
-  const StepPlan for_a_slot = plan({64, 2}, candidates, budget(100));
+  const Planned for_a_slot = plan({64, 2}, candidates, budget(100));
   EXPECT_THAT(for_a_slot.preempted, ElementsAre(2));
   EXPECT_THAT(for_a_slot.admitted, ElementsAre(0));
-  const StepPlan for_a_token = plan({2, 2}, candidates, budget(100));
+  const Planned for_a_token = plan({2, 2}, candidates, budget(100));
   EXPECT_THAT(for_a_token.preempted, ElementsAre(2));
   EXPECT_THAT(for_a_token.counts, ElementsAre(1, 1, 0));
 }
 
 TEST(Scheduler, PreemptsNothingForAWaitingRequestOfTheSamePriority) {
-  const StepPlan step = plan({64, 1}, {waiting(1, 30), decoding(2, 40)}, budget(100));
+  const Planned step = plan({64, 1}, {waiting(1, 30), decoding(2, 40)}, budget(100));
   EXPECT_THAT(step.preempted, IsEmpty());
   EXPECT_THAT(step.admitted, IsEmpty());
 }
 
 TEST(Scheduler, PreemptsOnlyIfThatSuffices) {
   // Even with the lower-priority one preempted, the waiting request would not fit.
-  const StepPlan step = plan({64, 8},
-                             {decoding(order_of(0, 1), 640), waiting(order_of(0, 9), 640),
-                              decoding(order_of(1, 2), 99, 1)},
-                             budget(2));
+  const Planned step = plan({64, 8},
+                            {decoding(order_of(0, 1), 640), waiting(order_of(0, 9), 640),
+                             decoding(order_of(1, 2), 99, 1)},
+                            budget(2));
   EXPECT_THAT(step.preempted, IsEmpty());
   EXPECT_THAT(step.admitted, IsEmpty());
 }
@@ -151,15 +151,15 @@ TEST(Scheduler, PreemptsOnlyIfThatSuffices) {
 // ---- samples of one request
 
 Candidate sample(Candidate candidate, int32_t shareable) {
-  candidate.request = candidate.order;
+  candidate.request = candidate.turn.order;
   candidate.shareable = shareable;
   return candidate;
 }
 
 Candidate of_tenant(Candidate candidate, int32_t tenant, int64_t clock, int32_t share = 1) {
-  candidate.tenant = tenant;
-  candidate.clock = clock;
-  candidate.share = share;
+  candidate.turn.tenant = tenant;
+  candidate.turn.clock = clock;
+  candidate.turn.share = share;
   return candidate;
 }
 
@@ -182,7 +182,7 @@ TEST(SchedulerOfTenants, GiveOneThatIsAheadItsShareOfAStepForPrompts) {
 
 TEST(SchedulerOfTenants, GiveTheRestOfAStepToThePromptsOfTheOneBehind) {
   const SchedulerLimits limits{.max_step_tokens = 64, .max_sequences = 8, .tenant_lead = 50};
-  const StepPlan step =
+  const Planned step =
       plan(limits,
            {of_tenant(running(1, 1000, 0), 2, 100), of_tenant(decoding(2, 9), 1, 0),
             of_tenant(waiting(3, 500), 2, 100), of_tenant(waiting(4, 500), 1, 0)},
@@ -192,17 +192,17 @@ TEST(SchedulerOfTenants, GiveTheRestOfAStepToThePromptsOfTheOneBehind) {
 
 TEST(SchedulerOfTenants, GiveOneThatRunsAloneTheWholeStep) {
   const SchedulerLimits limits{.max_step_tokens = 64, .max_sequences = 8, .tenant_lead = 50};
-  const StepPlan step =
+  const Planned step =
       plan(limits, {of_tenant(running(1, 1000, 0), 2, 100), of_tenant(decoding(2, 9), 2, 100)},
            budget(1000));
   EXPECT_THAT(step.counts, ElementsAre(63, 1));
 }
 
 TEST(SchedulerOfSamples, LetsTheFirstStoreWhatAllShareAndTheOthersWait) {
-  const StepPlan step = plan({100, 8},
-                             {sample(waiting(1, 40), 39), sample(waiting(1, 40), 39),
-                              sample(waiting(1, 40), 39), waiting(2, 10)},
-                             budget(100));
+  const Planned step = plan({100, 8},
+                            {sample(waiting(1, 40), 39), sample(waiting(1, 40), 39),
+                             sample(waiting(1, 40), 39), waiting(2, 10)},
+                            budget(100));
   EXPECT_THAT(step.counts, ElementsAre(39, 0, 0, 0)) << "and no request overtakes them";
   EXPECT_THAT(step.admitted, ElementsAre(0));
   EXPECT_THAT(step.forks, IsEmpty());
@@ -210,10 +210,10 @@ TEST(SchedulerOfSamples, LetsTheFirstStoreWhatAllShareAndTheOthersWait) {
 }
 
 TEST(SchedulerOfSamples, ForksTheOthersWhenItIsStored) {
-  const StepPlan step = plan({100, 8},
-                             {sample(running(1, 40, 39), 39), sample(waiting(1, 40), 39),
-                              sample(waiting(1, 44), 39), waiting(2, 10)},
-                             budget(100));
+  const Planned step = plan({100, 8},
+                            {sample(running(1, 40, 39), 39), sample(waiting(1, 40), 39),
+                             sample(waiting(1, 44), 39), waiting(2, 10)},
+                            budget(100));
   EXPECT_THAT(step.counts, ElementsAre(1, 1, 5, 10)) << "one was preempted and has more to store";
   ASSERT_EQ(step.forks.size(), 2);
   EXPECT_EQ(step.forks[0].candidate, 1);
@@ -229,20 +229,20 @@ TEST(SchedulerOfSamples, NeedsPagesForWhatIsNotSharedOnly) {
   const std::vector<Candidate> candidates = {sample(running(1, 192, 191), 191),
                                              sample(waiting(1, 192), 191)};
   EXPECT_THAT(plan({100, 8}, candidates, budget(2)).admitted, IsEmpty());
-  const StepPlan step = plan({100, 8}, candidates, budget(3));
+  const Planned step = plan({100, 8}, candidates, budget(3));
   EXPECT_THAT(step.admitted, ElementsAre(1));
   EXPECT_EQ(step.forks.size(), 1);
 }
 
 TEST(SchedulerOfSamples, CountsSharedPagesWithTheFirst) {
   // Preempting the last sample frees one page of each head, not three: the second goes too.
-  const StepPlan step = plan({100, 8},
-                             {running(0, 300, 127), sample(decoding(1, 200), 150),
-                              sample(decoding(1, 200), 150), sample(decoding(1, 200), 150)},
-                             budget(0));
+  const Planned step = plan({100, 8},
+                            {running(0, 300, 127), sample(decoding(1, 200), 150),
+                             sample(decoding(1, 200), 150), sample(decoding(1, 200), 150)},
+                            budget(0));
   EXPECT_THAT(step.preempted, ElementsAre(3));
   EXPECT_THAT(step.counts, ElementsAre(64, 1, 1, 0));
-  const StepPlan all =
+  const Planned all =
       plan({300, 1 + 3},
            {waiting(order_of(0, 9), 256), sample(decoding(order_of(1, 1), 200, 1), 150),
             sample(decoding(order_of(1, 1), 200, 1), 150)},
@@ -252,31 +252,42 @@ TEST(SchedulerOfSamples, CountsSharedPagesWithTheFirst) {
 }
 
 TEST(SchedulerOfSamples, ForksWholeGroupsWhereTheOpenOneHasClosed) {
-  const StepPlan step = plan(
+  const Planned step = plan(
       {100, 8}, {sample(running(1, 200, 199), 150), sample(waiting(1, 151), 150)}, budget(100));
   ASSERT_EQ(step.forks.size(), 1);
   EXPECT_EQ(step.forks[0].tokens, 128);
   EXPECT_THAT(step.counts, ElementsAre(1, 22)) << "to the end of the shared prefix";
-  const StepPlan open = plan(
+  const Planned open = plan(
       {100, 8}, {sample(running(1, 170, 169), 150), sample(waiting(1, 151), 150)}, budget(100));
   EXPECT_EQ(open.forks[0].tokens, 150);
 }
 
 TEST(SchedulerOfSamples, LetsTheNextOneStoreItAnewWhenTheFirstIsGone) {
-  const StepPlan step =
+  const Planned step =
       plan({100, 8}, {sample(waiting(1, 45), 39), sample(waiting(1, 40), 39)}, budget(100));
   EXPECT_THAT(step.counts, ElementsAre(39, 0));
   EXPECT_THAT(step.forks, IsEmpty());
 }
 
-TEST(Scheduler, ReusesAFormerPlansMemory) {
-  const Scheduler scheduler({64, 8});
+TEST(Scheduler, ReusesTheMemoryOfItsLastPlan) {
+  Scheduler scheduler({64, 8});
   const std::vector<Candidate> candidates = {decoding(1, 20), waiting(2, 30)};
-  StepPlan first = scheduler.plan(candidates, budget(100), {});
-  const StepPlan::Run* memory = first.runs.data();
-  const StepPlan second = scheduler.plan(candidates, budget(100), std::move(first));
+  const StepPlan::Run* memory = scheduler.plan(candidates, budget(100)).runs.data();
+  const StepPlan& second = scheduler.plan(candidates, budget(100));
   EXPECT_EQ(second.runs.data(), memory);
   EXPECT_EQ(second.runs.size(), 2);
+}
+
+TEST(Scheduler, PlansTheSameAfterAnyOtherPlan) {
+  Scheduler scheduler({64, 8});
+  const std::vector<Candidate> candidates = {decoding(1, 20), waiting(2, 30)};
+  const StepPlan first = scheduler.plan(candidates, budget(100));
+  scheduler.plan(std::vector{decoding(1, 64), running(2, 300, 100), waiting(3, 9)}, budget(0));
+  const StepPlan& again = scheduler.plan(candidates, budget(100));
+  EXPECT_EQ(again.admitted, first.admitted);
+  EXPECT_EQ(again.runs.size(), first.runs.size());
+  EXPECT_THAT(again.preempted, IsEmpty());
+  EXPECT_FALSE(again.lacks_pages);
 }
 
 // ---- properties of any plan
@@ -337,8 +348,9 @@ World random_world(std::mt19937_64& random) {
       world.candidates.back().shareable = shareable;
     }
   }
-  std::stable_sort(world.candidates.begin(), world.candidates.end(),
-                   [](const Candidate& a, const Candidate& b) { return a.order < b.order; });
+  std::stable_sort(
+      world.candidates.begin(), world.candidates.end(),
+      [](const Candidate& a, const Candidate& b) { return a.turn.order < b.turn.order; });
   const int64_t context_pages = budget(0).pages_for(context);
   world.pages_total = std::max(held, context_pages) + kHeads * pick(0, 3) * pick(0, 20);
   world.free = budget(0);
@@ -352,7 +364,7 @@ bool follows_sibling(const World& world, size_t i) {
 }
 
 // Returns: the fork that candidate `i` begins in this step, if any.
-std::optional<StepPlan::Fork> fork_of(const StepPlan& step, size_t i) {
+std::optional<StepPlan::Fork> fork_of(const Planned& step, size_t i) {
   for (const StepPlan::Fork& fork : step.forks) {
     if (std::cmp_equal(fork.candidate, i)) {
       return fork;
@@ -361,7 +373,7 @@ std::optional<StepPlan::Fork> fork_of(const StepPlan& step, size_t i) {
   return std::nullopt;
 }
 
-void check_resources(const World& world, const StepPlan& step) {
+void check_resources(const World& world, const Planned& step) {
   int64_t pages = 0;
   int64_t slots = 0;
   int64_t tokens = 0;
@@ -403,7 +415,7 @@ void check_resources(const World& world, const StepPlan& step) {
   ASSERT_LE(pages, world.pages_total);
 }
 
-void check_order(const World& world, const StepPlan& step) {
+void check_order(const World& world, const Planned& step) {
   const auto keeps = [&](size_t i) { return world.candidates[i].running && step.evicted[i] == 0; };
   bool best_running_seen = false;
   for (size_t i = 0; i < world.candidates.size(); ++i) {
@@ -437,7 +449,7 @@ TEST(Scheduler, KeepsItsPromisesInAnySituation) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     std::mt19937_64 random(seed);
     const World world = random_world(random);
-    const StepPlan step = plan(world.limits, world.candidates, world.free);
+    const Planned step = plan(world.limits, world.candidates, world.free);
     ASSERT_FALSE(step.empty());
     check_resources(world, step);
     check_order(world, step);
@@ -448,7 +460,7 @@ TEST(Scheduler, KeepsItsPromisesInAnySituation) {
 }
 
 TEST(Scheduler, TellsWhatAStepLeavesBesideItsPromises) {
-  const StepPlan step = plan({100, 8}, {decoding(1, 10), waiting(2, 64)}, budget(20));
+  const Planned step = plan({100, 8}, {decoding(1, 10), waiting(2, 64)}, budget(20));
   EXPECT_FALSE(step.lacks_pages);
   EXPECT_EQ(step.spare.tokens, 100 - 1 - 64);
   EXPECT_EQ(step.spare.slots, 8 - 2);
@@ -471,7 +483,7 @@ TEST(Scheduler, TellsThatPagesLackIfTheyLimitARunOrAnAdmission) {
 TEST(Scheduler, MayRunNothingWhileAReplayHoldsThePages) {
   KvBudget held = budget(3);
   held.replay_holds = true;
-  const StepPlan step = plan({512, 8}, {waiting(1, 320)}, held);
+  const Planned step = plan({512, 8}, {waiting(1, 320)}, held);
   EXPECT_TRUE(step.empty());
   EXPECT_TRUE(step.lacks_pages);
 }

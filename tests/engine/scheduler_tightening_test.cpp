@@ -29,7 +29,7 @@ Candidate tightenable(int64_t order, std::vector<int64_t> rows_freed, int32_t st
 }
 
 TEST(Scheduler, TightensBudgetsBeforeItPreempts) {
-  const StepPlan step = plan({8, 8}, {tightenable(1, {}), tightenable(2, {1})}, budget(1));
+  const Planned step = plan({8, 8}, {tightenable(1, {}), tightenable(2, {1})}, budget(1));
   EXPECT_THAT(step.preempted, IsEmpty());
   EXPECT_THAT(step.steps, ElementsAre(0, 1));
   EXPECT_THAT(step.counts, ElementsAre(1, 1));
@@ -39,7 +39,7 @@ TEST(Scheduler, TightensBudgetsBeforeItPreempts) {
 }
 
 TEST(Scheduler, TightensNothingWhilePagesAreFree) {
-  const StepPlan step = plan({8, 8}, {tightenable(1, {1}), tightenable(2, {1})}, budget(2));
+  const Planned step = plan({8, 8}, {tightenable(1, {1}), tightenable(2, {1})}, budget(2));
   EXPECT_THAT(step.tightened, IsEmpty());
 }
 
@@ -58,7 +58,7 @@ TEST(Scheduler, TightensTheSequenceWithTheFewestStepsAndOfTheseTheLast) {
 }
 
 TEST(Scheduler, PreemptsWhenAllFloorsAreReached) {
-  const StepPlan step = plan(
+  const Planned step = plan(
       {8, 8}, {tightenable(1, {}), tightenable(2, {1}), tightenable(3, {}), tightenable(4, {1})},
       budget(0));
   EXPECT_THAT(step.preempted, ElementsAre(3));
@@ -70,7 +70,7 @@ TEST(Scheduler, TightensNoSequenceThatNeedsMorePagesForItThanThereAre) {
   Candidate of_two_tiers = tightenable(2, {1});
   of_two_tiers.tightening.pages_needed = kHeads;
   EXPECT_THAT(plan({8, 8}, {tightenable(1, {}), of_two_tiers}, budget(1)).steps, ElementsAre(0, 1));
-  const StepPlan step = plan({8, 8}, {tightenable(1, {}), of_two_tiers}, budget(0));
+  const Planned step = plan({8, 8}, {tightenable(1, {}), of_two_tiers}, budget(0));
   EXPECT_THAT(step.tightened, IsEmpty());
   EXPECT_THAT(step.preempted, ElementsAre(1));
 }
@@ -83,11 +83,11 @@ TEST(Scheduler, TightensThoseThatABetterPriorityWouldPreempt) {
     victim.stored = 499;
     return plan({200, 8}, {urgent, victim}, budget(1));
   };
-  const StepPlan tightened = with({1, 1});
+  const Planned tightened = with({1, 1});
   EXPECT_THAT(tightened.preempted, IsEmpty());
   EXPECT_THAT(tightened.admitted, ElementsAre(0));
   EXPECT_THAT(tightened.steps, ElementsAre(0, 2));
-  const StepPlan preempted = with({1});
+  const Planned preempted = with({1});
   EXPECT_THAT(preempted.preempted, ElementsAre(1)) << "the floor does not suffice";
   EXPECT_THAT(preempted.tightened, IsEmpty());
   EXPECT_THAT(preempted.admitted, ElementsAre(0));
