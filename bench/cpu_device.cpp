@@ -10,9 +10,9 @@
 #include <optional>
 #include <string>
 
+#include "base/check.h"
 #include "bench/device_array.h"
 #include "bench/roofline.h"
-#include "kernels/check.h"
 
 namespace tessera::bench {
 namespace {

@@ -4,7 +4,7 @@
 #include <random>
 #include <utility>
 
-#include "kernels/view.h"
+#include "kernels/matrix/view.h"
 
 namespace tessera::bench {
 namespace {

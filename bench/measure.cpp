@@ -4,7 +4,7 @@
 #include <chrono>
 #include <cmath>
 
-#include "kernels/check.h"
+#include "base/check.h"
 
 namespace tessera::bench {
 namespace {

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <functional>
 
-#include "kernels/weight.h"
+#include "kernels/matrix/weight.h"
 
 namespace tessera::bench {
 

@@ -12,7 +12,7 @@
 #include "bench/kv_formats.h"
 #include "bench/op_cost.h"
 #include "bench/shape.h"
-#include "kernels/weight.h"
+#include "kernels/matrix/weight.h"
 
 namespace tessera::bench {
 

@@ -4,7 +4,7 @@
 #include <span>
 #include <string_view>
 
-#include "kernels/cpu/backend.h"
+#include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/threads/thread_pool.h"
 
 namespace tessera::bench {

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/check.h"
 #include "engine/step_digest.h"
 #include "engine/tier/block_tiers.h"
-#include "kernels/check.h"
-#include "models/shard.h"
+#include "models/config/shard.h"
 
 namespace tessera {
 

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/check.h"
+#include "base/check.h"
 
 namespace tessera {
 

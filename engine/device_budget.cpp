@@ -4,10 +4,10 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "engine/kv/kv_shape.h"
 #include "engine/sampler.h"
 #include "models/decode_steps.h"
-#include "models/status_macros.h"
 #include "models/transformer.h"
 
 namespace tessera {

@@ -5,7 +5,7 @@
 #include "absl/status/statusor.h"
 #include "engine/engine.h"
 #include "kernels/device_probe.h"
-#include "models/config.h"
+#include "models/config/model_config.h"
 
 namespace tessera {
 

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <cstddef>
 
-#include "kernels/check.h"
+#include "base/check.h"
 
 namespace tessera {
 namespace {

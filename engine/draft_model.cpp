@@ -6,10 +6,10 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "kernels/check.h"
-#include "kernels/sampling.h"
-#include "models/rope_config.h"
-#include "models/status_macros.h"
+#include "base/check.h"
+#include "base/status_macros.h"
+#include "kernels/ops/sampling.h"
+#include "models/architectures/rope_config.h"
 
 namespace tessera {
 namespace {

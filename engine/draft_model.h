@@ -14,8 +14,8 @@
 #include "engine/request.h"
 #include "engine/token_grammar.h"
 #include "kernels/backend.h"
-#include "models/aligned_memory.h"
 #include "models/transformer.h"
+#include "models/weights/aligned_memory.h"
 
 namespace tessera {
 

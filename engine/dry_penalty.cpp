@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "kernels/sampling.h"
+#include "kernels/ops/sampling.h"
 
 namespace tessera {
 namespace {

@@ -7,14 +7,14 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "engine/batching_engine.h"
 #include "engine/kv/kv_policy_fields.h"
 #include "engine/kv/kv_presets.h"
 #include "engine/ranks.h"
 #include "engine/store_fingerprint.h"
 #include "engine/tier/block_tiers.h"
-#include "models/rope_config.h"
-#include "models/status_macros.h"
+#include "models/architectures/rope_config.h"
 
 namespace tessera {
 namespace {

@@ -4,12 +4,12 @@
 #include <functional>
 #include <utility>
 
+#include "base/check.h"
+#include "base/status_macros.h"
 #include "engine/distribution.h"
 #include "engine/engine.h"
 #include "engine/kv/kv_presets.h"
-#include "kernels/check.h"
 #include "models/shared_transformer.h"
-#include "models/status_macros.h"
 
 namespace tessera {
 namespace {

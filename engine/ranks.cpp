@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "engine/request_bytes.h"
-#include "kernels/check.h"
 
 namespace tessera {
 namespace {

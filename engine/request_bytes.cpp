@@ -6,8 +6,8 @@
 #include <string>
 #include <type_traits>
 
+#include "base/check.h"
 #include "engine/kv/kv_presets.h"
-#include "kernels/check.h"
 
 namespace tessera {
 namespace {

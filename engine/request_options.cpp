@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "kernels/check.h"
-#include "kernels/sampling.h"
+#include "base/check.h"
+#include "kernels/ops/sampling.h"
 
 namespace tessera {
 namespace {

@@ -55,7 +55,7 @@ struct SamplingParams {
   int32_t dry_allowed_length = 2;   // shortest repetition with a penalty
   int32_t dry_penalty_last_n = -1;  // tokens that are searched; -1: kMaxDryTokens
   // Tokens that no repetition contains: a bit for each of the vocabulary, as in a mask of
-  // kernels/sampling.h; empty: none.
+  // kernels/ops/sampling.h; empty: none.
   std::vector<uint32_t> dry_sequence_breakers;
 };
 

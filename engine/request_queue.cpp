@@ -6,8 +6,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/check.h"
 #include "engine/retry_after.h"
-#include "kernels/check.h"
 
 namespace tessera {
 namespace {

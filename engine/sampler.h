@@ -8,7 +8,7 @@
 #include "absl/status/statusor.h"
 #include "engine/dry_penalty.h"
 #include "engine/request.h"
-#include "models/aligned_memory.h"
+#include "models/weights/aligned_memory.h"
 
 namespace tessera {
 
@@ -27,10 +27,10 @@ struct Sampled {
   TokenLogprobs logprobs;  // only with params.top_logprobs; valid until the next call
 };
 
-// Chooses the next tokens of sequences with the backend's op `sample` (kernels/sampling.h defines
-// the choice). A token depends only on its logits and its Choice. Randomness is a function of the
-// seed and the number of generated tokens. So preemption and recompute do not change a sequence's
-// tokens.
+// Chooses the next tokens of sequences with the backend's op `sample` (kernels/ops/sampling.h
+// defines the choice). A token depends only on its logits and its Choice. Randomness is a function
+// of the seed and the number of generated tokens. So preemption and recompute do not change a
+// sequence's tokens.
 //
 // Rows of logits are processed in slices: begin(), add() for each sampled row, finish(), then
 // chosen() and seen(). Logits stay in the backend's memory. For each slice one copy to the host

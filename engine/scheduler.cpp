@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "engine/admission_order.h"
+#include "base/check.h"
 #include "engine/draft.h"
-#include "kernels/check.h"
 
 namespace tessera {
 

@@ -6,8 +6,8 @@
 #include <limits>
 #include <utility>
 
+#include "base/check.h"
 #include "engine/kv/kv_shareable.h"
-#include "kernels/check.h"
 #include "models/lora/adapter.h"
 
 namespace tessera {

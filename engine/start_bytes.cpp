@@ -1,11 +1,11 @@
 #include "engine/start_bytes.h"
 
+#include "base/status_macros.h"
 #include "engine/draft_model.h"
 #include "engine/kv/kv_shape.h"
 #include "engine/kv/swap_room.h"
 #include "engine/sampler.h"
 #include "engine/tier/block_tiers.h"
-#include "models/status_macros.h"
 #include "models/transformer.h"
 #include "models/workspace.h"
 

@@ -4,7 +4,7 @@
 
 #include "absl/status/statusor.h"
 #include "engine/engine.h"
-#include "models/config.h"
+#include "models/config/model_config.h"
 
 namespace tessera {
 

@@ -4,8 +4,8 @@
 #include <thread>
 #include <utility>
 
-#include "kernels/check.h"
-#include "kernels/sampling.h"
+#include "base/check.h"
+#include "kernels/ops/sampling.h"
 
 namespace tessera {
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "kernels/sampling.h"
-#include "models/aligned_memory.h"
+#include "kernels/ops/sampling.h"
+#include "models/weights/aligned_memory.h"
 
 namespace tessera {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/kv/kv_policy_fields.h"
-#include "models/config.h"
+#include "models/config/model_config.h"
 
 namespace tessera {
 namespace {

@@ -5,7 +5,7 @@
 #include <numeric>
 #include <tuple>
 
-#include "kernels/check.h"
+#include "base/check.h"
 
 namespace tessera {
 namespace {

@@ -15,8 +15,9 @@ class TokenConstraint {
   virtual ~TokenConstraint() = default;
 
   // Sets the bit of each token that may come next, and clears all others. mask:
-  // [mask_words(vocab)], see kernels/sampling.h. After the grammar's end only ends of sequence may
-  // come. No bit is set if accept() was given a token that may not come: the request then fails.
+  // [mask_words(vocab)], see kernels/ops/sampling.h. After the grammar's end only ends of sequence
+  // may come. No bit is set if accept() was given a token that may not come: the request then
+  // fails.
   virtual void fill(std::span<uint32_t> mask) = 0;
 
   // The sample continues with `token`.

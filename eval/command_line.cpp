@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "engine/kv/kv_presets.h"
-#include "eval/presets.h"
+#include "eval/run/presets.h"
 
 namespace tessera {
 namespace {

@@ -7,8 +7,8 @@
 
 #include "absl/status/statusor.h"
 #include "eval/tasks/profile.h"
-#include "kernels/cpu/backend.h"
-#include "kernels/weight.h"
+#include "kernels/cpu/cpu_backend.h"
+#include "kernels/matrix/weight.h"
 
 namespace tessera {
 

@@ -8,18 +8,19 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/status_macros.h"
 #include "engine/kv/kv_policy_fields.h"
 #include "eval/http/http_subject.h"
 #include "eval/lab/lab_subject.h"
-#include "eval/presets.h"
 #include "eval/progress.h"
 #include "eval/report/writers.h"
 #include "eval/run/device.h"
 #include "eval/run/evaluation.h"
 #include "eval/run/model_host.h"
+#include "eval/run/presets.h"
 #include "eval/score/scoring.h"
-#include "models/rope_config.h"
-#include "models/status_macros.h"
+#include "models/architectures/rope_config.h"
+#include "models/checkpoint/read_model_config.h"
 
 namespace tessera {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "absl/status/statusor.h"
 #include "eval/command_line.h"
-#include "eval/report/report.h"
+#include "eval/score/report.h"
 
 namespace tessera {
 

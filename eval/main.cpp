@@ -2,13 +2,13 @@
 #include <cstdlib>
 #include <string>
 
+#include "base/status_macros.h"
 #include "eval/command_line.h"
 #include "eval/eval.h"
 #include "eval/lab/method.h"
 #include "eval/profiling.h"
 #include "eval/program.h"
 #include "eval/report/writers.h"
-#include "models/status_macros.h"
 
 namespace {
 

@@ -6,14 +6,15 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/status_macros.h"
 #include "eval/command_line.h"
+#include "eval/head_losses.h"
 #include "eval/progress.h"
 #include "eval/report/writers.h"
 #include "eval/run/device.h"
 #include "eval/run/evaluation.h"
-#include "eval/run/head_losses.h"
 #include "eval/run/model_host.h"
-#include "models/status_macros.h"
+#include "models/checkpoint/read_model_config.h"
 
 namespace tessera {
 namespace {

@@ -8,7 +8,8 @@
 namespace tessera {
 
 // Measures the model's KV heads, and writes the profile beside the checkpoint
-// (models/head_profile.h). Policies whose allocator reads a profile then work with this model.
+// (models/checkpoint/head_profile_file.h). Policies whose allocator reads a profile then work with
+// this model.
 // Returns: a table of the losses, and the name of the file.
 // Errors: those of files, model, tasks and measure_head_losses; Internal if the profile cannot be
 // written.

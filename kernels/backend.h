@@ -4,14 +4,14 @@
 #include <cstdint>
 #include <memory>
 
-#include "kernels/device_memory.h"
+#include "kernels/device/device_memory.h"
+#include "kernels/device/stream.h"
 #include "kernels/ops/attention.h"
 #include "kernels/ops/delta_rule.h"
 #include "kernels/ops/experts.h"
 #include "kernels/ops/layers.h"
 #include "kernels/ops/low_rank.h"
 #include "kernels/ops/pages.h"
-#include "kernels/ops/stream.h"
 
 namespace tessera {
 

@@ -7,11 +7,11 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "load/json_text.h"
+#include "base/status_macros.h"
 #include "load/report/report.h"
+#include "load/request/json_text.h"
 #include "load/run/load_run.h"
 #include "load/run/sweep.h"
-#include "models/status_macros.h"
 
 namespace tessera::load {
 namespace {

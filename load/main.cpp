@@ -4,10 +4,10 @@
 #include <exception>
 #include <string>
 
+#include "base/status_macros.h"
 #include "load/command_line.h"
 #include "load/load.h"
 #include "load/report/report.h"
-#include "models/status_macros.h"
 
 namespace {
 

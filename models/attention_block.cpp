@@ -1,10 +1,9 @@
-#include "models/attention_block.h"
-
 #include <cmath>
 #include <span>
 
+#include "models/architectures/decoder_blocks.h"
 #include "models/decoder_step.h"
-#include "models/weights.h"
+#include "models/weights/weights.h"
 
 namespace tessera {
 namespace {

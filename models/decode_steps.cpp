@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "models/aligned_memory.h"
+#include "models/weights/aligned_memory.h"
 
 namespace tessera {
 namespace {

@@ -4,11 +4,11 @@
 
 #include "kernels/backend.h"
 #include "kernels/communicator.h"
-#include "models/config.h"
-#include "models/key_frames.h"
+#include "models/config/model_config.h"
 #include "models/lora/product.h"
 #include "models/transformer.h"
-#include "models/weights.h"
+#include "models/weights/key_frames.h"
+#include "models/weights/weights.h"
 #include "models/workspace.h"
 
 namespace tessera {

@@ -1,7 +1,6 @@
-#include "models/feed_forward.h"
-
+#include "models/architectures/decoder_blocks.h"
 #include "models/decoder_step.h"
-#include "models/weights.h"
+#include "models/weights/weights.h"
 
 namespace tessera {
 

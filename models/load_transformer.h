@@ -3,8 +3,8 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
-#include "models/checkpoint.h"
-#include "models/config.h"
+#include "models/checkpoint/checkpoint.h"
+#include "models/config/model_config.h"
 #include "models/transformer.h"
 
 namespace tessera {

@@ -4,19 +4,20 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "kernels/check.h"
+#include "base/check.h"
+#include "base/status_macros.h"
 #include "models/architectures/architecture.h"
-#include "models/attention_block.h"
-#include "models/checkpoint.h"
+#include "models/architectures/decoder_blocks.h"
+#include "models/architectures/rope_config.h"
+#include "models/checkpoint/checkpoint.h"
+#include "models/checkpoint/read_model_config.h"
+#include "models/config/shard.h"
 #include "models/decode_steps.h"
 #include "models/decoder_step.h"
-#include "models/key_frames.h"
 #include "models/load_transformer.h"
 #include "models/lora/adapter.h"
-#include "models/rope_config.h"
-#include "models/shard.h"
-#include "models/status_macros.h"
-#include "models/weights.h"
+#include "models/weights/key_frames.h"
+#include "models/weights/weights.h"
 #include "models/workspace.h"
 
 namespace tessera {

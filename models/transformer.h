@@ -10,8 +10,8 @@
 #include "absl/status/statusor.h"
 #include "kernels/backend.h"
 #include "kernels/communicator.h"
-#include "models/config.h"
-#include "models/load_options.h"
+#include "models/config/model_config.h"
+#include "models/weights/load_options.h"
 
 namespace tessera {
 
@@ -39,8 +39,8 @@ struct TransformerOptions {
   std::optional<WeightFormat> weights = WeightFormat::f32;  // none: stored_format() (weights.h)
   StepLimits limits;             // of the largest step; they size the workspace
   int32_t max_logits_rows = 64;  // max rows of one call of logits()
-  // Splits the model over ranks (models/shard.h), which all load it and make the same calls. Null:
-  // one process has the whole model. Not owned; must outlive the transformer.
+  // Splits the model over ranks (models/config/shard.h), which all load it and make the same calls.
+  // Null: one process has the whole model. Not owned; must outlive the transformer.
   Communicator* ranks = nullptr;
   LoadOptions load = {};
 };
@@ -52,10 +52,10 @@ class Transformer {
  public:
   // Loads config and weights of a Hugging Face directory or a GGUF file. Weights are converted to
   // options.weights while they are read, or kept as they are.
-  // Errors: those of read_model_config (models/config.h), Checkpoint::open and Weights::load, which
-  // name file, tensor and the expected shape; InvalidArgument for limits below 1, for a context
-  // beyond the model's, or if the model cannot be split over the ranks; ResourceExhausted if memory
-  // does not suffice.
+  // Errors: those of read_model_config (models/config/model_config.h), Checkpoint::open and
+  // Weights::load, which name file, tensor and the expected shape; InvalidArgument for limits below
+  // 1, for a context beyond the model's, or if the model cannot be split over the ranks;
+  // ResourceExhausted if memory does not suffice.
   static absl::StatusOr<std::unique_ptr<Transformer>> load(const std::filesystem::path& model,
                                                            const TransformerOptions& options,
                                                            const Backend& backend, Stream stream);

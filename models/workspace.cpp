@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <vector>
 
+#include "base/status_macros.h"
+#include "models/config/rope_table.h"
 #include "models/lora/product.h"
-#include "models/rope_table.h"
-#include "models/status_macros.h"
 
 namespace tessera {
 namespace {

@@ -6,8 +6,8 @@
 
 #include "absl/status/statusor.h"
 #include "kernels/backend.h"
-#include "models/aligned_memory.h"
-#include "models/config.h"
+#include "models/config/model_config.h"
+#include "models/weights/aligned_memory.h"
 
 namespace tessera {
 

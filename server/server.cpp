@@ -6,7 +6,7 @@
 #include <chrono>
 #include <utility>
 
-#include "models/status_macros.h"
+#include "base/status_macros.h"
 #include "server/base/authority.h"
 #include "server/base/byte_budget.h"
 #include "server/base/memory_guard.h"

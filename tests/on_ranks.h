@@ -1,7 +1,7 @@
 #pragma once
 
 #include "kernels/communicator.h"
-#include "models/config.h"
+#include "models/config/model_config.h"
 
 // Tests of models split over ranks. The MPI launcher starts the program as 1, 2 and 4 processes.
 // Each process runs every test; main() is in on_ranks.cpp.

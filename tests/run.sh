@@ -143,7 +143,7 @@ part_of_all() {
       ;;
     live)
       part "release build" build release
-      part "live tokenizers" skips_unreached sh tests/models/text/live_tokenizers.sh
+      part "live tokenizers" skips_unreached sh tests/text/live_tokenizers.sh
       part "live architectures" skips_unreached sh tests/models/live_architectures.sh
       part "live adapters" skips_unreached sh tests/models/live_lora.sh
       part "demoted answers" skips_unreached demoted_answers

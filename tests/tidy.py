@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Style as a test: the layers, sizes, comments, and that everything checked in is built.
 
-    kernels <- models <- engine <- server
+    base <- kernels <- files <- text <- models <- engine <- server
 
 A file includes its own layer and those to the left; a tool includes itself and the layers it is
 listed with, and no layer includes a tool. Prints one line for each violation.
@@ -13,19 +13,22 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-LAYERS = ["kernels", "models", "engine", "server"]
-TOOLS = {"bench": ["kernels"], "eval": ["kernels", "models", "engine"],
-         "load": ["kernels", "models", "eval"]}
-MAX_LINES = 500
+LAYERS = ["base", "kernels", "files", "text", "models", "engine", "server"]
+TOOLS = {"bench": ["base", "kernels"], "eval": ["base", "kernels", "files", "text", "models", "engine"],
+         "load": ["base", "eval"]}
+# A file holds one idea. Beyond this it surely holds two; below it the reader decides, not the count.
+MAX_LINES = 700
 MAX_COLUMNS = 100  # clang-format sees to code, but wraps no comment
 
 # A layer's sources must do without these, by the beginning of an included path. kernels need C++ and
 # CUDA alone; the engine and what it stands on speak token ids and know no wire.
 FORBIDDEN = {
-    "kernels": ["absl/", "nlohmann/", "spdlog/", "grpc", "google/", "boost/"],
-    "models": ["spdlog/", "grpc", "google/", "boost/", "CLI/", "yaml-cpp/", "prometheus/"],
-    "models/text": ["kernels/cpu/"],
-    "engine": ["models/text/", "nlohmann/", "sentencepiece", "grpc", "google/", "boost/", "pcre2"],
+    "base": ["nlohmann/", "spdlog/", "grpc", "google/", "boost/"],
+    "kernels": ["absl/", "base/status_macros.h", "nlohmann/", "spdlog/", "grpc", "google/", "boost/"],
+    "files": ["spdlog/", "grpc", "google/", "boost/"],
+    "text": ["kernels/cpu/", "spdlog/", "grpc", "google/", "boost/"],
+    "models": ["text/", "spdlog/", "grpc", "google/", "boost/", "CLI/", "yaml-cpp/", "prometheus/"],
+    "engine": ["text/", "nlohmann/", "sentencepiece", "grpc", "google/", "boost/", "pcre2"],
     "eval": ["spdlog/", "grpc", "google/", "yaml-cpp/", "prometheus/"],
     "eval/report": ["boost/"], "eval/run": ["boost/"], "eval/score": ["boost/"],
     "eval/tasks": ["boost/"],
@@ -84,7 +87,7 @@ def size_violations(path, text):
             yield f"{path}:{number}: an unfinished marker"
 
 
-def unbuilt_violations(sources, headers, all_includes):
+def unbuilt_violations(sources, headers, included):
     listed = {}
     for cmake in tracked("CMakeLists.txt"):
         listed[cmake.parent] = (ROOT / cmake).read_text()
@@ -95,41 +98,66 @@ def unbuilt_violations(sources, headers, all_includes):
         if not any(name in text for name, text in zip(names, texts)):
             yield f"{source}: no CMakeLists.txt builds it"
     for header in headers:
-        if str(header) not in all_includes:
+        if str(header) not in included:
             yield f"{header}: no file includes it"
 
 
-def circle_violations(includes_of):
-    """Folders of kernels/ that lie in the same folder and include each other, also through others."""
-    reached = {}
+# Folders below these still include each other.
+CIRCULAR = ("engine",)
+
+
+def folder_arrows(includes_of):
+    """Returns: for each folder of a layer or a tool, the folders whose files its own include."""
+    arrows = {}
     for path, includes in includes_of.items():
-        for include in includes:
-            folder, other = path.parent, Path(include).parent
-            if folder != other and folder.parent == other.parent and folder.parts[0] == "kernels":
-                reached.setdefault(folder, set()).add(other)
-    for _ in range(len(reached)):
-        for others in reached.values():
-            others |= {far for other in others for far in reached.get(other, ())}
-    for folder in sorted(reached):
-        if folder in reached[folder]:
-            yield f"{folder}: includes itself through a folder beside it"
+        if path.parts[0] in LAYERS + list(TOOLS):
+            others = {Path(include).parent for include in includes if (ROOT / include).exists()}
+            arrows.setdefault(path.parent, set()).update(others - {path.parent})
+    return arrows
+
+
+def reached_from(folder, arrows):
+    reached, ahead = set(), [folder]
+    while ahead:
+        for other in arrows.get(ahead.pop(), ()):
+            if other not in reached:
+                reached.add(other)
+                ahead.append(other)
+    return reached
+
+
+def circle_violations(arrows):
+    """Folders that include each other, also through others. A folder within another is one of its own."""
+    for folder in sorted(arrows):
+        if folder.parts[0] in CIRCULAR:
+            continue
+        back = sorted(str(other) for other in arrows[folder] if folder in reached_from(other, arrows))
+        if back:
+            yield f"{folder}: includes {', '.join(back)}, and is included from there, perhaps through others"
+
+
+def sources_and_headers():
+    return tracked(".cpp", ".cu"), tracked(".h", ".cuh")
+
+
+def all_includes():
+    """Returns: the paths that each source and header includes."""
+    sources, headers = sources_and_headers()
+    return {path: INCLUDE.findall((ROOT / path).read_text()) for path in sources + headers}
 
 
 def main():
-    violations, all_includes, includes_of = [], set(), {}
-    sources = tracked(".cpp", ".cu")
-    headers = tracked(".h", ".cuh")
-    for path in sources + headers:
+    violations, included, includes_of = [], set(), all_includes()
+    sources, headers = sources_and_headers()
+    for path, includes in includes_of.items():
         text = (ROOT / path).read_text()
-        includes = INCLUDE.findall(text)
-        all_includes.update(includes)
-        includes_of[path] = includes
+        included.update(includes)
         violations += layer_violations(path, includes)
         violations += size_violations(path, text)
         violations += comment_violations(path, text)
-    violations += unbuilt_violations(sources, headers, all_includes)
-    violations += circle_violations(includes_of)
-    print("\n".join(violations) if violations else f"{len(sources) + len(headers)} files, tidy")
+    violations += unbuilt_violations(sources, headers, included)
+    violations += circle_violations(folder_arrows(includes_of))
+    print("\n".join(violations) if violations else f"{len(includes_of)} files, tidy")
     return 1 if violations else 0
 
 

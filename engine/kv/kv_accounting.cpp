@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "base/check.h"
 #include "engine/kv/kv_tightening.h"
-#include "kernels/check.h"
 
 namespace tessera {
 

@@ -5,9 +5,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "kernels/check.h"
+#include "base/check.h"
+#include "base/status_macros.h"
 #include "kernels/kv/rotation.h"
-#include "models/status_macros.h"
 
 namespace tessera {
 namespace {

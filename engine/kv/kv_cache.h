@@ -22,7 +22,7 @@
 #include "kernels/kv/kv_arena.h"
 #include "kernels/kv/kv_page.h"
 #include "kernels/kv/kv_policy.h"
-#include "models/aligned_memory.h"
+#include "models/weights/aligned_memory.h"
 
 namespace tessera {
 

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
+#include "base/check.h"
 #include "engine/kv/kv_tightening.h"
 #include "engine/kv/kv_windows.h"
-#include "kernels/check.h"
 
 namespace tessera {
 

@@ -11,9 +11,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "base/status_macros.h"
 #include "engine/kv/kv_presets.h"
 #include "engine/kv/kv_successors.h"
-#include "models/status_macros.h"
 
 namespace tessera {
 namespace {

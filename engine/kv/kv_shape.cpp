@@ -5,14 +5,14 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "base/status_macros.h"
 #include "engine/kv/kv_presets.h"
 #include "engine/kv/kv_windows.h"
 #include "engine/kv/prefix_cache.h"
 #include "kernels/backend.h"
-#include "kernels/check.h"
 #include "kernels/kv/kv_page_size.h"
-#include "models/config.h"
-#include "models/status_macros.h"
+#include "models/config/model_config.h"
 
 namespace tessera {
 namespace {

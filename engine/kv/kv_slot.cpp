@@ -1,7 +1,7 @@
 #include "engine/kv/kv_slot.h"
 
+#include "base/check.h"
 #include "engine/kv/kv_cache.h"
-#include "kernels/check.h"
 
 namespace tessera {
 

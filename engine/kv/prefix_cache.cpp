@@ -1,6 +1,6 @@
 #include "engine/kv/prefix_cache.h"
 
-#include "kernels/check.h"
+#include "base/check.h"
 
 namespace tessera {
 

@@ -1,6 +1,6 @@
 #include "engine/kv/row_growth.h"
 
-#include "kernels/check.h"
+#include "base/check.h"
 
 namespace tessera {
 

@@ -3,7 +3,7 @@
 #include <optional>
 #include <span>
 
-#include "kernels/check.h"
+#include "base/check.h"
 #include "kernels/cpu/pages/prefix_block_bytes.h"
 
 namespace tessera {

@@ -4,9 +4,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "engine/tier/disk_store.h"
 #include "engine/tier/memory_store.h"
-#include "models/status_macros.h"
 
 namespace tessera {
 namespace {

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "models/mapped_file.h"
-#include "models/status_macros.h"
+#include "base/status_macros.h"
+#include "files/mapped_file.h"
 
 namespace tessera {
 namespace {

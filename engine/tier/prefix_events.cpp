@@ -2,8 +2,8 @@
 
 #include <utility>
 
+#include "base/check.h"
 #include "engine/kv/prefix_tree.h"
-#include "kernels/check.h"
 
 namespace tessera {
 namespace {

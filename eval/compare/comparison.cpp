@@ -5,8 +5,8 @@
 #include <limits>
 #include <numeric>
 
+#include "base/check.h"
 #include "engine/distribution.h"
-#include "kernels/check.h"
 
 namespace tessera {
 namespace {

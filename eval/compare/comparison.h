@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "kernels/kv/kv_format.h"
-#include "kernels/weight.h"
+#include "kernels/matrix/weight.h"
 
 namespace tessera {
 

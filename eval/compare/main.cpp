@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "base/status_macros.h"
 #include "engine/kv/kv_policy_fields.h"
 #include "eval/compare/comparison.h"
 #include "eval/program.h"
@@ -18,7 +19,7 @@
 #include "eval/run/model_host.h"
 #include "eval/tasks/held_out_text.h"
 #include "eval/tasks/prompt_text.h"
-#include "models/status_macros.h"
+#include "models/checkpoint/read_model_config.h"
 
 namespace tessera {
 namespace {

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "eval/http/http_address.h"
+#include "eval/measurement/http_address.h"
 
 namespace tessera {
 

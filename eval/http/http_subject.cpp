@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "eval/http/http_client.h"
-#include "models/status_macros.h"
 
 namespace tessera {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "eval/lab/cache.h"
 #include "eval/lab/prompt.h"
-#include "kernels/view.h"
+#include "kernels/matrix/view.h"
 
 namespace tessera {
 class ThreadPool;

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <span>
 
-#include "kernels/view.h"
+#include "kernels/matrix/view.h"
 
 namespace tessera::lab {
 

@@ -9,7 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "eval/lab/prompt.h"
-#include "kernels/cpu/backend.h"
+#include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/threads/thread_pool.h"
 #include "models/transformer.h"
 

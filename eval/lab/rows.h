@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "kernels/view.h"
+#include "kernels/matrix/view.h"
 
 namespace tessera::lab {
 

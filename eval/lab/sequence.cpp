@@ -2,8 +2,8 @@
 
 #include <utility>
 
+#include "base/check.h"
 #include "eval/lab/attention.h"
-#include "kernels/check.h"
 
 namespace tessera::lab {
 namespace {

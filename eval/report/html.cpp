@@ -3,9 +3,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "eval/measurement/svg.h"
 #include "eval/report/explanations.h"
 #include "eval/report/plots.h"
-#include "eval/report/svg.h"
 #include "eval/report/writers.h"
 
 namespace tessera {

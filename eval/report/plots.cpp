@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "eval/report/svg.h"
+#include "eval/measurement/svg.h"
 
 namespace tessera {
 namespace {

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "eval/report/report.h"
+#include "eval/score/report.h"
 
 namespace tessera {
 

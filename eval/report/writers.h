@@ -4,7 +4,7 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "eval/report/report.h"
+#include "eval/score/report.h"
 
 namespace tessera {
 

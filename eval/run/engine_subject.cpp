@@ -6,10 +6,10 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "base/status_macros.h"
 #include "engine/distribution.h"
 #include "eval/run/acting.h"
-#include "kernels/check.h"
-#include "models/status_macros.h"
 
 namespace tessera {
 namespace {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "models/status_macros.h"
+#include "base/status_macros.h"
 
 namespace tessera {
 namespace {

@@ -6,12 +6,12 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "base/status_macros.h"
 #include "engine/kv/kv_cache.h"
 #include "engine/sampler.h"
 #include "eval/run/acting.h"
 #include "eval/run/turn_notes.h"
-#include "kernels/check.h"
-#include "models/status_macros.h"
 
 namespace tessera {
 namespace {

@@ -5,11 +5,12 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "eval/run/engine_subject.h"
 #include "eval/run/forked_prompts.h"
 #include "eval/tasks/prompt_text.h"
+#include "models/checkpoint/read_model_config.h"
 #include "models/shared_transformer.h"
-#include "models/status_macros.h"
 
 namespace tessera {
 namespace {

@@ -8,12 +8,12 @@
 
 #include "absl/status/statusor.h"
 #include "engine/engine.h"
-#include "eval/presets.h"
+#include "eval/run/presets.h"
 #include "eval/run/subject.h"
-#include "kernels/cpu/backend.h"
+#include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/threads/thread_pool.h"
-#include "models/text/tokenizer.h"
 #include "models/transformer.h"
+#include "text/tokenizer.h"
 
 namespace tessera {
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "eval/run/trial.h"
+#include "eval/tasks/trial.h"
 
 namespace tessera {
 

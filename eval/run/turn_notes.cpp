@@ -1,7 +1,7 @@
 #include "eval/run/turn_notes.h"
 
+#include "base/check.h"
 #include "engine/distribution.h"
-#include "kernels/check.h"
 
 namespace tessera {
 

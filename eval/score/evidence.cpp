@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <map>
 
+#include "base/check.h"
 #include "eval/score/item_scores.h"
-#include "kernels/check.h"
 
 namespace tessera {
 namespace {

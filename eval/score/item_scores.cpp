@@ -5,8 +5,8 @@
 #include <numeric>
 #include <optional>
 
-#include "eval/score/calls.h"
-#include "kernels/check.h"
+#include "base/check.h"
+#include "eval/tasks/calls.h"
 
 namespace tessera {
 

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "eval/report/report.h"
 #include "eval/run/evaluation.h"
+#include "eval/score/report.h"
 #include "eval/tasks/task.h"
 
 namespace tessera {

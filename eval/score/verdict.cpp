@@ -7,9 +7,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "eval/score/statistics.h"
-#include "eval/seeded_random.h"
-#include "kernels/check.h"
+#include "base/check.h"
+#include "eval/measurement/seeded_random.h"
+#include "eval/measurement/statistics.h"
 
 namespace tessera {
 namespace {

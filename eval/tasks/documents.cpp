@@ -6,8 +6,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "base/check.h"
 #include "eval/tasks/prompt_text.h"
-#include "kernels/check.h"
 
 namespace tessera {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "eval/tasks/material.h"
 #include "eval/tasks/task.h"
-#include "models/text/tokenizer.h"
+#include "text/tokenizer.h"
 
 namespace tessera {
 

@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "eval/tasks/documents.h"
 #include "eval/tasks/prompt_text.h"
-#include "models/status_macros.h"
 
 namespace tessera {
 namespace {

@@ -6,7 +6,7 @@
 #include "absl/status/statusor.h"
 #include "eval/tasks/split.h"
 #include "eval/tasks/task.h"
-#include "models/text/tokenizer.h"
+#include "text/tokenizer.h"
 
 namespace tessera {
 

@@ -2,7 +2,7 @@
 
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "kernels/check.h"
+#include "base/check.h"
 
 namespace tessera {
 namespace {

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "eval/seeded_random.h"
+#include "eval/measurement/seeded_random.h"
 #include "eval/tasks/held_out_text.h"
 
 namespace tessera {

@@ -11,14 +11,14 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "base/status_macros.h"
 #include "eval/tasks/documents.h"
 #include "eval/tasks/held_out_text.h"
 #include "eval/tasks/jsonl.h"
 #include "eval/tasks/retrieval.h"
 #include "eval/tasks/tool_calls.h"
 #include "eval/tasks/writing.h"
-#include "models/status_macros.h"
-#include "models/text/chat_template.h"
+#include "text/chat_template.h"
 
 namespace tessera {
 namespace {

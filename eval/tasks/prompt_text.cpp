@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "models/text/detokenizer.h"
+#include "text/detokenizer.h"
 
 namespace tessera {
 

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "models/text/tokenizer.h"
+#include "text/tokenizer.h"
 
 namespace tessera {
 

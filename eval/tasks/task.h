@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "eval/run/trial.h"
+#include "eval/tasks/trial.h"
 
 namespace tessera {
 

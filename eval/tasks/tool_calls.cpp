@@ -7,8 +7,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "eval/score/calls.h"
-#include "models/status_macros.h"
+#include "base/status_macros.h"
+#include "eval/tasks/calls.h"
 
 namespace tessera {
 namespace {

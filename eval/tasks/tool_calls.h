@@ -6,8 +6,8 @@
 #include "absl/status/statusor.h"
 #include "eval/tasks/material.h"
 #include "eval/tasks/task.h"
-#include "models/text/chat_template.h"
-#include "models/text/tokenizer.h"
+#include "text/chat_template.h"
+#include "text/tokenizer.h"
 
 namespace tessera {
 

@@ -4,7 +4,7 @@
 #include <string_view>
 
 #include "eval/tasks/task.h"
-#include "models/text/tokenizer.h"
+#include "text/tokenizer.h"
 
 namespace tessera {
 

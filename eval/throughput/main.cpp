@@ -14,16 +14,16 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "engine/engine.h"
 #include "engine/kv/kv_policy_fields.h"
 #include "engine/kv/kv_presets.h"
 #include "eval/program.h"
 #include "eval/run/device.h"
 #include "eval/throughput/timed_backend.h"
+#include "files/gguf/gguf_model.h"
 #include "kernels/cpu/threads/thread_pool.h"
-#include "models/gguf/model.h"
-#include "models/random_checkpoint.h"
-#include "models/status_macros.h"
+#include "models/weights/random_checkpoint.h"
 
 namespace tessera {
 namespace {

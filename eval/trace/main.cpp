@@ -8,11 +8,11 @@
 #include <iostream>
 #include <string>
 
+#include "base/status_macros.h"
 #include "engine/kv/kv_presets.h"
+#include "eval/measurement/svg.h"
 #include "eval/program.h"
-#include "eval/report/svg.h"
 #include "eval/trace/replay.h"
-#include "models/status_macros.h"
 
 namespace tessera {
 namespace {

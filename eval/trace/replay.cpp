@@ -6,13 +6,13 @@
 #include <memory>
 #include <utility>
 
+#include "base/check.h"
+#include "base/status_macros.h"
 #include "engine/tier/block_tiers.h"
 #include "eval/trace/counted_store.h"
-#include "kernels/check.h"
-#include "kernels/cpu/backend.h"
+#include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/pages/free_list.h"
 #include "kernels/cpu/threads/thread_pool.h"
-#include "models/status_macros.h"
 
 namespace tessera {
 namespace {

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "eval/seeded_random.h"
+#include "eval/measurement/seeded_random.h"
 #include "nlohmann/json.hpp"
 
 namespace tessera {

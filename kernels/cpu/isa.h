@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "kernels/cpu/backend.h"
+#include "kernels/cpu/cpu_backend.h"
 
 namespace tessera {
 

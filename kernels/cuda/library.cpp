@@ -2,9 +2,9 @@
 
 #include <cstdlib>
 
-#include "kernels/cuda/backend.h"
+#include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/probe/probe.h"
-#include "kernels/cuda/stream.h"
+#include "kernels/cuda/stream/cuda_stream.h"
 #include "kernels/cuda_library.h"
 #ifdef TESSERA_NCCL
 #include "kernels/cuda/nccl/nccl_communicator.h"

@@ -1,8 +1,8 @@
 #include <cuda_runtime.h>
 
-#include "kernels/cuda/ops.h"
+#include "kernels/cuda/ops/cuda_ops.h"
 #include "kernels/cuda/probe/probe.h"
-#include "kernels/cuda/stream.h"
+#include "kernels/cuda/stream/cuda_stream.h"
 
 namespace tessera::cuda {
 namespace {

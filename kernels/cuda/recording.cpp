@@ -4,9 +4,9 @@
 
 #include <vector>
 
-#include "kernels/check.h"
-#include "kernels/cuda/ops.h"
-#include "kernels/cuda/stream.h"
+#include "base/check.h"
+#include "kernels/cuda/ops/cuda_ops.h"
+#include "kernels/cuda/stream/cuda_stream.h"
 
 namespace tessera::cuda {
 namespace {

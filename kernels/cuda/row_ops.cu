@@ -1,8 +1,8 @@
 #include <algorithm>
 
-#include "kernels/check.h"
+#include "base/check.h"
 #include "kernels/cuda/linear/rounding.h"
-#include "kernels/cuda/ops.h"
+#include "kernels/cuda/ops/cuda_ops.h"
 #include "kernels/cuda/pages/rope.h"
 #include "kernels/cuda/simt/block.h"
 #include "kernels/cuda/simt/simt.h"

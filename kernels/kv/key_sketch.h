@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "kernels/kv/kv_page.h"
-#include "kernels/view.h"
+#include "kernels/matrix/view.h"
 
 namespace tessera {
 

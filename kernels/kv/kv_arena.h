@@ -6,12 +6,14 @@
 #include <span>
 #include <vector>
 
-#include "kernels/backend.h"
+#include "base/memory_mapping.h"
+#include "kernels/device/device_memory.h"
+#include "kernels/device/stream.h"
 #include "kernels/kv/head_profile.h"
 #include "kernels/kv/key_sketch.h"
 #include "kernels/kv/kv_page.h"
 #include "kernels/kv/kv_pool.h"
-#include "kernels/memory_mapping.h"
+#include "kernels/kv/kv_scorers.h"
 
 namespace tessera {
 

@@ -11,9 +11,9 @@ namespace tessera {
 // keys pass through the exponential of the softmax and errors in values do not.
 //
 // Dense formats keep every channel. 32 and 16 bits are floats, and keys and values then have the
-// same bits. fp8 is a float of 8 bits (kernels/e4m3.h). Else, 8 bits and fewer are codes: each
-// token's key (and each token's value) of one KV head is stored as code * scale + zero. Scale and
-// zero are f16, per token and head; code = round((x - zero) / scale).
+// same bits. fp8 is a float of 8 bits (kernels/matrix/e4m3.h). Else, 8 bits and fewer are codes:
+// each token's key (and each token's value) of one KV head is stored as code * scale + zero. Scale
+// and zero are f16, per token and head; code = round((x - zero) / scale).
 //
 // Sparse formats keep the channels of largest magnitude of each token's key (and value) of one KV
 // head, an exact count of them. The others read as 0. A bitmap marks the kept channels. They
@@ -34,7 +34,7 @@ struct KvFormat {
   uint16_t key_keep = kKeepAll;  // kept channels of 1000; at least 1
   uint16_t value_keep = kKeepAll;
   bool rotated = false;  // only codes
-  bool e4m3 = false;     // floats of 8 bits (kernels/e4m3.h), for keys and values
+  bool e4m3 = false;     // floats of 8 bits (kernels/matrix/e4m3.h), for keys and values
 
   constexpr bool is_sparse() const { return key_keep < kKeepAll || value_keep < kKeepAll; }
   constexpr bool is_floats() const { return !is_sparse() && (key_bits >= 16 || e4m3); }

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "kernels/check.h"
+#include "base/check.h"
 #include "kernels/kv/kv_allocators.h"
 #include "kernels/kv/kv_rules.h"
 

@@ -5,7 +5,7 @@
 
 #include "kernels/kv/codebook.h"
 #include "kernels/kv/kv_format.h"
-#include "kernels/view.h"
+#include "kernels/matrix/view.h"
 
 namespace tessera {
 

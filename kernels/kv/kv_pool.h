@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <span>
 
-#include "kernels/check.h"
+#include "base/check.h"
 #include "kernels/kv/head_profile.h"
 #include "kernels/kv/kv_page.h"
 

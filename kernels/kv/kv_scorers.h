@@ -2,21 +2,14 @@
 
 #include <cstdint>
 
-#include "kernels/kv/scorers/mean.h"
-#include "kernels/kv/scorers/none.h"
-#include "kernels/kv/scorers/replay.h"
-#include "kernels/kv/scorers/replay_output.h"
-#include "kernels/kv/scorers/squares.h"
-#include "kernels/kv/scorers/sum.h"
-
 namespace tessera {
 
 // A scorer computes a token's significance from the attention probabilities a that the token
 // received from the scored queries (KvScoring). The query heads of a KV head are aggregated onto
 // it, so keys are never repeated.
 //
-// A scorer is one file of scorers/ and one line of the table below, for every backend. Its type
-// derives from ScorerTraits, a mean of sums, and overrides some of its members:
+// A scorer is one type and one line of the table below it, for every backend. Its type derives
+// from ScorerTraits, a mean of sums, and hides some of its members:
 //   add_head(sum, weight, factor)  Returns: sum plus the contribution of one query head. Its
 //                                  attention to the token is a = weight * factor. V is one float or
 //                                  a vector of them, with fma, max, +, *.
@@ -31,6 +24,67 @@ namespace tessera {
 //                                  stream at the query (KvScoreArgs::residual). kv_compress
 //                                  multiplies a score by the squared norm of its value. Needs
 //                                  kReplays, and Backend::weighs_output
+
+// A sum of attention over the scored queries, mean over the heads.
+struct ScorerTraits {
+  static constexpr bool kMeanOverQueries = false;
+  static constexpr bool kMaximum = false;
+  static constexpr bool kReplays = false;
+  static constexpr bool kWeighsOutput = false;
+  template <class V>
+  static constexpr V add_head(V sum, V weight, V factor) {
+    return V::fma(weight, factor, sum);
+  }
+  static constexpr float share(int32_t heads) { return 1.0f / static_cast<float>(heads); }
+};
+
+// No scores: tokens rank by position, and later ones are kept. No query is scored.
+struct NoScorer : ScorerTraits {};
+
+// Mean of a over the later scored queries, mean over the heads.
+struct MeanScorer : ScorerTraits {
+  static constexpr bool kMeanOverQueries = true;
+};
+
+// Sum of a over the scored queries, mean over the heads.
+struct SumScorer : ScorerTraits {};
+
+// Sum of a^2 over queries and heads.
+struct SquaresScorer : ScorerTraits {
+  template <class V>
+  static constexpr V add_head(V sum, V weight, V factor) {
+    const V received = weight * factor;
+    return V::fma(received, received, sum);
+  }
+  static constexpr float share(int32_t /*heads*/) { return 1.0f; }
+};
+
+// The most attention that a token gets from any query and any query head while the model repeats
+// the tokens. The engine makes these queries: the replay of a section (KvPolicy::section). No
+// question takes part, so the score serves every later one.
+struct ReplayScorer : ScorerTraits {
+  static constexpr bool kMaximum = true;
+  static constexpr bool kReplays = true;
+  template <class V>
+  static constexpr V add_head(V sum, V weight, V factor) {
+    return V::max(sum, weight * factor);
+  }
+  static constexpr float share(int32_t /*heads*/) { return 1; }
+};
+
+// The change of a layer's output that the loss of a token causes, while the model repeats the
+// tokens. A lost token with attention a and value v changes the attention's output by about a * v.
+// The score is the sum of squares of a * |v| / rms(x) over queries and query heads. x is the
+// residual stream that enters the layer, which grows from layer to layer. So layers compete for one
+// budget by their relative changes.
+//
+// A projection of v to the layer's output changes little
+// (docs/measurements/2026-11-24-output-scores.md).
+struct ReplayOutputScorer : SquaresScorer {
+  static constexpr bool kReplays = true;
+  static constexpr bool kWeighsOutput = true;
+};
+
 // The name is the value of the policy field `scorer`. Values go between ranks: add new ones last.
 #define TESSERA_KV_SCORERS(SCORER) \
   SCORER(none, NoScorer)           \

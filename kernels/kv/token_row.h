@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "kernels/check.h"
+#include "base/check.h"
 #include "kernels/kv/kv_compression.h"
 #include "kernels/kv/kv_pool.h"
-#include "kernels/kv/token_key.h"
+#include "kernels/kv/rules/token_key.h"
 
 namespace tessera {
 

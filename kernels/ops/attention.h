@@ -8,7 +8,7 @@
 #include "kernels/kv/kv_compression.h"
 #include "kernels/kv/kv_page.h"
 #include "kernels/kv/kv_pool.h"
-#include "kernels/view.h"
+#include "kernels/matrix/view.h"
 
 namespace tessera {
 
@@ -92,7 +92,7 @@ struct StepRope {
 // The coordinates in which a layer's keys are stored: (key - centre) * scale, after RoPE. Queries
 // are divided by the scale. So q . k changes by q . centre alone, which is the same for all keys.
 // Softmax does not see it, so attention and scores need no other arithmetic. How frames are chosen:
-// models/key_frames.h.
+// models/weights/key_frames.h.
 // Requires: scales are powers of two, and one for the two channels of a pair that RoPE rotates. The
 // model has no term beside q . k in its softmax.
 struct KeyFrame {

@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <span>
 
-#include "kernels/ops/stream.h"
-#include "kernels/view.h"
+#include "kernels/device/stream.h"
+#include "kernels/matrix/view.h"
 
 namespace tessera {
 

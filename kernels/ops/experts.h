@@ -4,9 +4,9 @@
 #include <cstdint>
 #include <span>
 
-#include "kernels/ops/stream.h"
-#include "kernels/view.h"
-#include "kernels/weight.h"
+#include "kernels/device/stream.h"
+#include "kernels/matrix/view.h"
+#include "kernels/matrix/weight.h"
 
 namespace tessera {
 

@@ -4,11 +4,11 @@
 #include <cstdint>
 #include <span>
 
-#include "kernels/half.h"
-#include "kernels/ops/stream.h"
-#include "kernels/sampling.h"
-#include "kernels/view.h"
-#include "kernels/weight.h"
+#include "kernels/device/stream.h"
+#include "kernels/matrix/half.h"
+#include "kernels/matrix/view.h"
+#include "kernels/matrix/weight.h"
+#include "kernels/ops/sampling.h"
 
 namespace tessera {
 
@@ -25,8 +25,8 @@ struct EmbedArgs {
 };
 
 // Rows for products alone, which are written as these read them: rounded to the format that weights
-// of `format` are multiplied in (kernels/weight.h), bit for bit as `linear` rounds f32 rows. So the
-// products need not round, and nothing is written in f32. The places are the backend's.
+// of `format` are multiplied in (kernels/matrix/weight.h), bit for bit as `linear` rounds f32 rows.
+// So the products need not round, and nothing is written in f32. The places are the backend's.
 // Requires: Backend::rounds_ahead(format). The products follow, with LinearArgs::rounded, before
 // anything else uses the scratch.
 struct RoundedRows {
@@ -88,7 +88,7 @@ struct SampleLimits {
   int32_t masks = 0;    // at most one for each row
 };
 
-// Chooses the next token of each logits row (kernels/sampling.h). `rows`, `changes` and `masks`
+// Chooses the next token of each logits row (kernels/ops/sampling.h). `rows`, `changes` and `masks`
 // belong to the step's plan, so they are in host memory; `logits` and `sampled` are in the
 // backend's memory.
 // Logits are modified during the call and restored. A row's token depends only on that row.

@@ -5,10 +5,10 @@
 #include <cstdint>
 #include <span>
 
-#include "kernels/check.h"
-#include "kernels/ops/stream.h"
-#include "kernels/view.h"
-#include "kernels/weight.h"
+#include "base/check.h"
+#include "kernels/device/stream.h"
+#include "kernels/matrix/view.h"
+#include "kernels/matrix/weight.h"
 
 namespace tessera {
 

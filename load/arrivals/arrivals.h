@@ -4,7 +4,7 @@
 #include <string_view>
 
 #include "absl/status/statusor.h"
-#include "load/random.h"
+#include "load/request/variates.h"
 
 namespace tessera::load {
 

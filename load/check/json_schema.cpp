@@ -4,8 +4,8 @@
 #include <set>
 
 #include "absl/strings/str_cat.h"
-#include "load/json_text.h"
-#include "models/status_macros.h"
+#include "base/status_macros.h"
+#include "load/request/json_text.h"
 
 namespace tessera::load {
 namespace {

@@ -7,8 +7,8 @@
 #include <string_view>
 #include <unordered_map>
 
-#include "load/record.h"
-#include "load/request.h"
+#include "load/record/record.h"
+#include "load/request/request.h"
 
 namespace tessera::load {
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "load/request.h"
+#include "load/request/request.h"
 
 namespace tessera::load {
 

@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "absl/status/statusor.h"
-#include "eval/http/http_address.h"
+#include "eval/measurement/http_address.h"
 #include "load/client/event_loop.h"
 
 namespace tessera::load {

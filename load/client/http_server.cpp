@@ -4,10 +4,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "eval/http/http_address.h"
+#include "base/status_macros.h"
+#include "eval/measurement/http_address.h"
 #include "load/client/openai.h"
-#include "load/json_text.h"
-#include "models/status_macros.h"
+#include "load/request/json_text.h"
 
 namespace tessera::load {
 namespace {

@@ -6,7 +6,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "load/client/sse.h"
-#include "load/json_text.h"
+#include "load/request/json_text.h"
 
 namespace tessera::load {
 namespace {

@@ -5,7 +5,7 @@
 #include <chrono>
 #include <utility>
 
-#include "load/json_text.h"
+#include "load/request/json_text.h"
 #include "tessera/v1/inference.grpc.pb.h"
 
 namespace tessera::load {

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "eval/report/svg.h"
+#include "eval/measurement/svg.h"
 
 namespace tessera::load {
 

@@ -1,6 +1,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "eval/report/svg.h"
+#include "eval/measurement/svg.h"
 #include "load/report/page.h"
 #include "load/report/plots.h"
 #include "load/report/report.h"

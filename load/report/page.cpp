@@ -1,7 +1,7 @@
 #include "load/report/page.h"
 
 #include "absl/strings/str_cat.h"
-#include "eval/report/svg.h"
+#include "eval/measurement/svg.h"
 
 namespace tessera::load {
 namespace {

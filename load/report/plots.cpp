@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "eval/report/svg.h"
+#include "eval/measurement/svg.h"
 #include "load/report/chart.h"
 
 namespace tessera::load {

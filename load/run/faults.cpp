@@ -5,7 +5,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "load/random.h"
+#include "load/request/variates.h"
 
 namespace tessera::load {
 namespace {

@@ -8,11 +8,11 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/status_macros.h"
 #include "load/client/http_server.h"
 #include "load/grpc/grpc_server.h"
-#include "load/run/record_file.h"
+#include "load/record/record_file.h"
 #include "load/workload/words.h"
-#include "models/status_macros.h"
 
 namespace tessera::load {
 

@@ -9,7 +9,7 @@
 #include "load/arrivals/arrivals.h"
 #include "load/check/verdict.h"
 #include "load/client/event_loop.h"
-#include "load/record.h"
+#include "load/record/record.h"
 #include "load/run/faults.h"
 #include "load/workload/workload.h"
 

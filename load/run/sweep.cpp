@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "models/status_macros.h"
+#include "base/status_macros.h"
 
 namespace tessera::load {
 

@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <map>
 
-#include "eval/score/statistics.h"
-#include "load/random.h"
+#include "eval/measurement/statistics.h"
+#include "load/request/variates.h"
 
 namespace tessera::load {
 

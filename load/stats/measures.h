@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "load/record.h"
+#include "load/record/record.h"
 #include "load/stats/histogram.h"
 
 namespace tessera::load {

@@ -2,7 +2,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "load/json_text.h"
+#include "load/request/json_text.h"
 #include "load/workload/factories.h"
 #include "load/workload/words.h"
 

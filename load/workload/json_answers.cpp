@@ -2,11 +2,11 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "load/check/json_schema.h"
-#include "load/json_text.h"
+#include "load/request/json_text.h"
 #include "load/workload/factories.h"
 #include "load/workload/words.h"
-#include "models/status_macros.h"
 
 namespace tessera::load {
 namespace {

@@ -4,9 +4,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "load/json_text.h"
+#include "base/status_macros.h"
+#include "load/request/json_text.h"
 #include "load/workload/factories.h"
-#include "models/status_macros.h"
 
 namespace tessera::load {
 namespace {

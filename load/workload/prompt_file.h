@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "load/request.h"
+#include "load/request/request.h"
 
 namespace tessera::load {
 

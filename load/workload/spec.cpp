@@ -6,7 +6,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "models/status_macros.h"
+#include "base/status_macros.h"
 
 namespace tessera::load {
 namespace {

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "load/random.h"
+#include "load/request/variates.h"
 #include "load/workload/workload.h"
 
 namespace tessera::load {

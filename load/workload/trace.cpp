@@ -10,10 +10,10 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "absl/time/time.h"
-#include "load/json_text.h"
+#include "base/status_macros.h"
+#include "load/request/json_text.h"
 #include "load/workload/factories.h"
 #include "load/workload/words.h"
-#include "models/status_macros.h"
 
 namespace tessera::load {
 namespace {

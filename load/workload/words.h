@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "load/random.h"
+#include "load/request/variates.h"
 
 namespace tessera::load {
 

@@ -1,8 +1,8 @@
 #include "load/workload/workload.h"
 
 #include "absl/strings/str_cat.h"
-#include "kernels/check.h"
-#include "load/random.h"
+#include "base/check.h"
+#include "load/request/variates.h"
 #include "load/workload/factories.h"
 
 namespace tessera::load {

@@ -4,9 +4,8 @@
 #include <span>
 #include <string_view>
 
+#include "models/architectures/decoder_blocks.h"
 #include "models/architectures/tensor_rule.h"
-#include "models/attention_block.h"
-#include "models/feed_forward.h"
 
 namespace tessera {
 

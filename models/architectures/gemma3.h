@@ -2,10 +2,10 @@
 
 #include <cmath>
 
+#include "files/json_fields.h"
 #include "models/architectures/architecture.h"
 #include "models/architectures/tensors.h"
-#include "models/config_limits.h"
-#include "models/json_fields.h"
+#include "models/config/config_limits.h"
 
 namespace tessera::architectures {
 

@@ -1,7 +1,7 @@
 #pragma once
 
+#include "files/json_fields.h"
 #include "models/architectures/llama.h"
-#include "models/json_fields.h"
 
 namespace tessera::architectures {
 

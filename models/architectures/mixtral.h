@@ -1,9 +1,9 @@
 #pragma once
 
+#include "files/json_fields.h"
 #include "models/architectures/llama.h"
 #include "models/architectures/qwen3.h"
-#include "models/config_limits.h"
-#include "models/json_fields.h"
+#include "models/config/config_limits.h"
 
 namespace tessera::architectures {
 

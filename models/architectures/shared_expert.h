@@ -1,10 +1,10 @@
 #pragma once
 
+#include "files/json_fields.h"
 #include "models/architectures/granite.h"
 #include "models/architectures/mixtral.h"
 #include "models/architectures/qwen2.h"
-#include "models/config_limits.h"
-#include "models/json_fields.h"
+#include "models/config/config_limits.h"
 
 // Mixtures with an expert that serves every token, and those of Granite, which stores the matrices
 // of all experts of a layer as one tensor.

@@ -2,7 +2,7 @@
 #include <iterator>
 #include <tuple>
 
-#include "kernels/check.h"
+#include "base/check.h"
 #include "models/architectures/architecture.h"
 #include "models/architectures/gemma3.h"
 #include "models/architectures/granite.h"

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "models/config.h"
+#include "models/config/model_config.h"
 
 namespace tessera {
 
@@ -34,7 +34,7 @@ enum class WeightSlot : uint8_t {
   head
 };
 
-// The dimension in which ranks split a tensor (models/shard.h); none: replicated.
+// The dimension in which ranks split a tensor (models/config/shard.h); none: replicated.
 enum class ShardAxis : uint8_t { none, rows, cols };
 
 // A tensor of a Hugging Face directory that holds several others: those of all experts of a layer,

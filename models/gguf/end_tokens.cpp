@@ -5,9 +5,9 @@
 #include <set>
 #include <string>
 
-#include "models/gguf/token_type.h"
-#include "models/json_fields.h"
-#include "models/status_macros.h"
+#include "base/status_macros.h"
+#include "files/gguf/token_type.h"
+#include "files/json_fields.h"
 
 namespace tessera {
 namespace {

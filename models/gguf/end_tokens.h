@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "models/gguf/model.h"
+#include "files/gguf/gguf_model.h"
 
 namespace tessera {
 

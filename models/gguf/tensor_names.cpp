@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
-#include "models/tensor_pattern.h"
+#include "models/architectures/tensor_pattern.h"
 
 namespace tessera {
 namespace {

@@ -7,9 +7,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "kernels/check.h"
-#include "models/lora/plan.h"
-#include "models/status_macros.h"
+#include "base/check.h"
+#include "base/status_macros.h"
+#include "models/lora/lora_plan.h"
 
 namespace tessera {
 namespace {

@@ -8,12 +8,12 @@
 
 #include "absl/status/statusor.h"
 #include "kernels/backend.h"
-#include "models/aligned_memory.h"
-#include "models/config.h"
-#include "models/lora/file.h"
+#include "models/config/model_config.h"
+#include "models/config/shard.h"
+#include "models/lora/lora_file.h"
 #include "models/lora/product.h"
-#include "models/shard.h"
-#include "models/weights.h"
+#include "models/weights/aligned_memory.h"
+#include "models/weights/weights.h"
 
 namespace tessera {
 

@@ -6,10 +6,10 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "models/json_fields.h"
+#include "base/status_macros.h"
+#include "files/json_fields.h"
+#include "files/mapped_file.h"
 #include "models/lora/product.h"
-#include "models/mapped_file.h"
-#include "models/status_macros.h"
 #include "nlohmann/json.hpp"
 
 namespace tessera {

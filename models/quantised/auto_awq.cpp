@@ -1,7 +1,6 @@
-#include "models/quantised/auto_awq.h"
-
 #include "absl/strings/str_cat.h"
-#include "models/status_macros.h"
+#include "base/status_macros.h"
+#include "models/quantised/methods.h"
 
 namespace tessera::quantised {
 namespace {

@@ -1,9 +1,8 @@
-#include "models/quantised/compressed_tensors.h"
-
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
-#include "models/status_macros.h"
+#include "base/status_macros.h"
+#include "models/quantised/methods.h"
 
 namespace tessera::quantised {
 namespace {

@@ -1,8 +1,7 @@
-#include "models/quantised/fp8.h"
-
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "models/status_macros.h"
+#include "base/status_macros.h"
+#include "models/quantised/methods.h"
 
 namespace tessera::quantised {
 namespace {

@@ -9,8 +9,8 @@
 #include <string_view>
 
 #include "absl/status/statusor.h"
-#include "models/json_fields.h"
-#include "models/quantised/matrix.h"
+#include "files/json_fields.h"
+#include "files/quantised_matrix.h"
 
 // How the quantised safetensors checkpoints of other projects store their weights. A method is one
 // file and one line of the table in methods.cpp.

@@ -1,3 +1,5 @@
+#include "models/quantised/methods.h"
+
 #include <algorithm>
 #include <cstring>
 #include <numeric>
@@ -5,13 +7,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "models/mapped_file.h"
-#include "models/quantised/auto_awq.h"
-#include "models/quantised/compressed_tensors.h"
-#include "models/quantised/fp8.h"
-#include "models/quantised/gptq.h"
-#include "models/quantised/method.h"
-#include "models/status_macros.h"
+#include "base/status_macros.h"
+#include "files/mapped_file.h"
 
 namespace tessera {
 namespace {

@@ -8,9 +8,9 @@
 #include <optional>
 #include <utility>
 
+#include "base/status_macros.h"
 #include "engine/retry_after.h"
 #include "models/lora/adapter.h"
-#include "models/status_macros.h"
 
 namespace tessera {
 namespace {

@@ -3,10 +3,10 @@
 #include <string_view>
 #include <vector>
 
-#include "models/text/conversation.h"
 #include "server/anthropic/message_tools.h"
 #include "server/json/body_fields.h"
 #include "server/request/cache_marks.h"
+#include "text/conversation.h"
 
 namespace tessera {
 

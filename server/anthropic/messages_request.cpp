@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "models/status_macros.h"
+#include "base/status_macros.h"
 #include "server/anthropic/cache_control.h"
 #include "server/anthropic/message_blocks.h"
 #include "server/anthropic/message_tools.h"

@@ -1,6 +1,6 @@
 #include "server/base/byte_budget.h"
 
-#include "kernels/check.h"
+#include "base/check.h"
 
 namespace tessera {
 

@@ -10,7 +10,7 @@
 #include <cstring>
 #include <mutex>
 
-#include "kernels/check.h"
+#include "base/check.h"
 #include "server/base/thread_time.h"
 
 namespace tessera {

@@ -6,7 +6,7 @@
 #include <cstring>
 #include <string_view>
 
-#include "kernels/check.h"
+#include "base/check.h"
 
 namespace tessera {
 namespace {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "kernels/check.h"
+#include "base/check.h"
 #include "server/base/thread_time.h"
 
 namespace tessera {

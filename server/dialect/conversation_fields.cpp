@@ -4,7 +4,7 @@
 
 #include <utility>
 
-#include "models/status_macros.h"
+#include "base/status_macros.h"
 #include "server/chat/template_variables.h"
 #include "server/dialect/messages.h"
 #include "server/json/ordered_members.h"

@@ -5,8 +5,8 @@
 #include <string_view>
 
 #include "absl/status/statusor.h"
-#include "models/text/conversation.h"
 #include "server/json/body_fields.h"
+#include "text/conversation.h"
 
 namespace tessera {
 

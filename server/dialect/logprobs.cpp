@@ -6,7 +6,7 @@
 #include <string>
 #include <utility>
 
-#include "models/text/utf8.h"
+#include "base/utf8.h"
 
 namespace tessera {
 

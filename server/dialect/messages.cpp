@@ -6,7 +6,7 @@
 #include <optional>
 #include <utility>
 
-#include "models/status_macros.h"
+#include "base/status_macros.h"
 #include "server/base/error.h"
 #include "server/chat/custom_input.h"
 #include "server/json/call_arguments.h"

@@ -3,8 +3,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "models/text/conversation.h"
 #include "server/json/body_fields.h"
+#include "text/conversation.h"
 
 namespace tessera {
 

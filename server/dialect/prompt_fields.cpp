@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "models/status_macros.h"
+#include "base/status_macros.h"
 
 namespace tessera {
 

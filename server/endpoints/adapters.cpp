@@ -11,7 +11,7 @@
 #include <string>
 #include <utility>
 
-#include "models/status_macros.h"
+#include "base/status_macros.h"
 #include "server/adapters/adapter_store.h"
 #include "server/generation/served_model.h"
 #include "server/generation/service.h"

@@ -1,5 +1,5 @@
 // /apply-template: the prompt that a chat would have.
-#include "models/status_macros.h"
+#include "base/status_macros.h"
 #include "server/generation/served_model.h"
 #include "server/generation/service.h"
 #include "server/json/print_json.h"

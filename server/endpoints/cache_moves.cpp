@@ -8,7 +8,7 @@
 #include <string>
 #include <utility>
 
-#include "models/status_macros.h"
+#include "base/status_macros.h"
 #include "server/generation/prefix_file.h"
 #include "server/generation/prefix_move.h"
 #include "server/generation/prepare_request.h"

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "models/status_macros.h"
+#include "base/status_macros.h"
 #include "server/base/error.h"
 #include "server/generation/prepare_request.h"
 #include "server/generation/served_model.h"

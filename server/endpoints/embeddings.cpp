@@ -2,7 +2,7 @@
 #include <memory>
 #include <utility>
 
-#include "models/status_macros.h"
+#include "base/status_macros.h"
 #include "server/generation/embedding_run.h"
 #include "server/generation/prepare_request.h"
 #include "server/generation/served_model.h"

@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "models/status_macros.h"
+#include "base/status_macros.h"
 #include "server/json/body_fields.h"
 #include "server/routes/replies.h"
 #include "server/routes/route_table.h"

@@ -1,7 +1,7 @@
 // /v1/messages and /v1/messages/count_tokens: Anthropic's dialect.
 #include <utility>
 
-#include "models/status_macros.h"
+#include "base/status_macros.h"
 #include "server/anthropic/messages_printer.h"
 #include "server/anthropic/messages_request.h"
 #include "server/generation/prepare_request.h"

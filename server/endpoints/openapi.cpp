@@ -9,7 +9,7 @@
 #include <set>
 #include <string>
 
-#include "kernels/check.h"
+#include "base/check.h"
 #include "server/anthropic/messages_request.h"
 #include "server/base/error.h"
 #include "server/endpoints/adapters.h"

@@ -3,7 +3,7 @@
 #include <optional>
 #include <utility>
 
-#include "models/status_macros.h"
+#include "base/status_macros.h"
 #include "server/base/error.h"
 #include "server/endpoints/stored_responses.h"
 #include "server/generation/served_model.h"

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "models/status_macros.h"
+#include "base/status_macros.h"
 #include "server/base/error.h"
 #include "server/base/unique_id.h"
 #include "server/endpoints/stored_responses.h"

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "models/status_macros.h"
+#include "base/status_macros.h"
 #include "server/generation/served_model.h"
 #include "server/openai/request.h"
 #include "server/openai/response.h"

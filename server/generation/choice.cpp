@@ -6,9 +6,9 @@
 #include <iterator>
 #include <utility>
 
-#include "kernels/check.h"
-#include "models/text/detokenizer.h"
+#include "base/check.h"
 #include "server/generation/finish_status.h"
+#include "text/detokenizer.h"
 
 namespace tessera {
 namespace {

@@ -9,7 +9,7 @@
 #include <string>
 #include <utility>
 
-#include "models/status_macros.h"
+#include "base/status_macros.h"
 #include "server/base/error.h"
 #include "server/generation/finish_status.h"
 #include "server/generation/prepare_request.h"

@@ -6,7 +6,7 @@
 #include <cstring>
 #include <limits>
 
-#include "kernels/check.h"
+#include "base/check.h"
 #include "server/request/request_limits.h"
 
 namespace tessera {

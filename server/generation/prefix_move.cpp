@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "models/status_macros.h"
+#include "base/status_macros.h"
 #include "server/generation/finish_status.h"
 
 namespace tessera {

@@ -6,7 +6,7 @@
 #include <memory>
 #include <utility>
 
-#include "models/status_macros.h"
+#include "base/status_macros.h"
 #include "server/base/error.h"
 #include "server/chat/argument_types.h"
 #include "server/chat/json_text.h"

@@ -5,8 +5,8 @@
 #include <chrono>
 #include <utility>
 
+#include "base/status_macros.h"
 #include "engine/retry_after.h"
-#include "models/status_macros.h"
 #include "server/adapters/adapter_store.h"
 #include "server/generation/served_model.h"
 

@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "models/text/tokenizer.h"
+#include "text/tokenizer.h"
 
 namespace tessera {
 

@@ -7,9 +7,9 @@
 #include <limits>
 #include <utility>
 
+#include "base/check.h"
+#include "base/status_macros.h"
 #include "engine/retry_after.h"
-#include "kernels/check.h"
-#include "models/status_macros.h"
 #include "server/adapters/adapter_store.h"
 #include "server/base/error.h"
 #include "server/base/memory_guard.h"

@@ -11,8 +11,6 @@
 
 #include "absl/status/statusor.h"
 #include "engine/engine.h"
-#include "models/text/chat_template.h"
-#include "models/text/tokenizer.h"
 #include "server/adapters/adapter_store.h"
 #include "server/base/byte_budget.h"
 #include "server/generation/prepare_chat.h"
@@ -20,6 +18,8 @@
 #include "server/generation/text_stream.h"
 #include "server/grammar/grammar_store.h"
 #include "server/request/generate_request.h"
+#include "text/chat_template.h"
+#include "text/tokenizer.h"
 
 namespace tessera {
 

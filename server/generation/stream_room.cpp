@@ -4,7 +4,7 @@
 #include <optional>
 #include <utility>
 
-#include "kernels/check.h"
+#include "base/check.h"
 #include "server/generation/answer_bytes.h"
 
 namespace tessera {

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "models/text/tokenizer.h"
 #include "server/base/byte_budget.h"
+#include "text/tokenizer.h"
 
 namespace tessera {
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "models/text/detokenizer.h"
+#include "text/detokenizer.h"
 
 namespace tessera {
 

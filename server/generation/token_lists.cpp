@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "kernels/sampling.h"
+#include "kernels/ops/sampling.h"
 #include "server/base/error.h"
 
 namespace tessera {

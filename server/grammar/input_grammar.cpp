@@ -4,7 +4,7 @@
 
 #include <utility>
 
-#include "models/status_macros.h"
+#include "base/status_macros.h"
 #include "server/grammar/json_text.h"
 #include "server/grammar/json_text_regex.h"
 #include "server/grammar/lark.h"

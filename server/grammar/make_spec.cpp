@@ -4,7 +4,7 @@
 
 #include <utility>
 
-#include "models/status_macros.h"
+#include "base/status_macros.h"
 #include "server/grammar/grammar_compiler.h"
 #include "server/grammar/schema.h"
 #include "server/json/ordered_members.h"

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "models/status_macros.h"
+#include "base/status_macros.h"
 #include "server/grammar/expanded_size.h"
 #include "server/grammar/pattern.h"
 #include "server/grammar/schema_keywords.h"

@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <new>
 
-#include "kernels/check.h"
+#include "base/check.h"
 
 namespace tessera {
 namespace {

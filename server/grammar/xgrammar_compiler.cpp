@@ -11,7 +11,7 @@
 #include <stdexcept>
 #include <utility>
 
-#include "kernels/sampling.h"
+#include "kernels/ops/sampling.h"
 #include "server/base/thread_time.h"
 #include "server/grammar/grammar_compiler.h"
 #include "server/grammar/mask_cache.h"

@@ -1,9 +1,9 @@
 #pragma once
 
 #include "absl/status/statusor.h"
-#include "models/text/conversation.h"
 #include "server/chat/tool_use.h"
 #include "tessera/v1/inference.pb.h"
+#include "text/conversation.h"
 
 namespace tessera {
 

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "models/status_macros.h"
+#include "base/status_macros.h"
 #include "server/generation/prepare_request.h"
 #include "server/generation/served_model.h"
 #include "server/grpc/call_context.h"

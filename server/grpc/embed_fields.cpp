@@ -1,7 +1,7 @@
 #include "server/grpc/embed_fields.h"
 
 #include "absl/strings/str_cat.h"
-#include "models/status_macros.h"
+#include "base/status_macros.h"
 #include "server/grpc/kv_options.h"
 #include "server/grpc/request_options.h"
 

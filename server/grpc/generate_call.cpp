@@ -9,12 +9,12 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "models/status_macros.h"
-#include "models/text/detokenizer.h"
+#include "base/status_macros.h"
 #include "server/generation/prepare_request.h"
 #include "server/grpc/call_context.h"
 #include "server/grpc/kv_options.h"
 #include "server/request/model_sampling.h"
+#include "text/detokenizer.h"
 
 namespace tessera {
 namespace {

@@ -19,8 +19,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "grpc/health/v1/health.grpc.pb.h"
-#include "models/status_macros.h"
 #include "server/base/authority.h"
 #include "server/base/memory_guard.h"
 #include "server/grpc/call_limits.h"

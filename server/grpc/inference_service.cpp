@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "models/status_macros.h"
+#include "base/status_macros.h"
 #include "server/grpc/authorization.h"
 #include "server/grpc/call_context.h"
 #include "server/grpc/unary_call.h"

@@ -8,7 +8,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "kernels/check.h"
+#include "base/check.h"
 
 namespace tessera {
 namespace {

@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "base/status_macros.h"
 #include "engine/kv/kv_policy_fields.h"
-#include "kernels/check.h"
-#include "models/status_macros.h"
 #include "server/request/request_limits.h"
 
 namespace tessera {

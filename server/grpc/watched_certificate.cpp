@@ -13,7 +13,7 @@
 #include <cstring>
 #include <utility>
 
-#include "models/status_macros.h"
+#include "base/status_macros.h"
 #include "server/base/configuration_file.h"
 
 namespace tessera {

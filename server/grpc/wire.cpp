@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "kernels/check.h"
-#include "models/status_macros.h"
+#include "base/check.h"
+#include "base/status_macros.h"
 #include "server/adapters/adapter_store.h"
 #include "server/grammar/make_spec.h"
 #include "server/grpc/chat_message.h"

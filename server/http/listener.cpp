@@ -23,8 +23,8 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/check.h"
-#include "models/status_macros.h"
+#include "base/check.h"
+#include "base/status_macros.h"
 #include "server/base/configuration_file.h"
 #include "server/http/connection.h"
 

@@ -13,7 +13,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
-#include "kernels/check.h"
+#include "base/check.h"
 #include "server/http/chunked_body.h"
 #include "server/http/inflate.h"
 

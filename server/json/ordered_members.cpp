@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "models/status_macros.h"
+#include "base/status_macros.h"
 #include "server/json/body_fields.h"
 
 namespace tessera {

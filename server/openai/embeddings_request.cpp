@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "models/status_macros.h"
+#include "base/status_macros.h"
 #include "server/dialect/kv_cache.h"
 #include "server/dialect/prompt_fields.h"
 #include "server/dialect/request_options.h"

@@ -5,7 +5,7 @@
 #include <string>
 #include <utility>
 
-#include "models/status_macros.h"
+#include "base/status_macros.h"
 #include "server/dialect/kv_cache.h"
 #include "server/dialect/request_options.h"
 #include "server/json/body_fields.h"

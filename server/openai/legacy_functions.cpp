@@ -9,7 +9,7 @@
 
 #include "absl/strings/cord.h"
 #include "absl/strings/str_replace.h"
-#include "models/status_macros.h"
+#include "base/status_macros.h"
 #include "server/base/error.h"
 #include "server/dialect/conversation_fields.h"
 #include "server/dialect/grammar_fields.h"

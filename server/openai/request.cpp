@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "models/status_macros.h"
+#include "base/status_macros.h"
 #include "server/base/unique_id.h"
 #include "server/dialect/conversation_fields.h"
 #include "server/dialect/grammar_fields.h"

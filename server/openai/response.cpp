@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "models/text/utf8.h"
+#include "base/utf8.h"
 #include "server/base/error.h"
 #include "server/dialect/kv_cache.h"
 #include "server/dialect/logprobs.h"

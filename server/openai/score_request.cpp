@@ -7,7 +7,7 @@
 #include <utility>
 #include <variant>
 
-#include "models/status_macros.h"
+#include "base/status_macros.h"
 #include "server/json/body_fields.h"
 #include "server/json/print_json.h"
 #include "server/openai/embeddings_request.h"

@@ -10,8 +10,8 @@
 
 #include "absl/status/statusor.h"
 #include "engine/request.h"
-#include "models/text/conversation.h"
-#include "models/text/tokenizer.h"
+#include "text/conversation.h"
+#include "text/tokenizer.h"
 
 namespace tessera {
 

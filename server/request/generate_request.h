@@ -10,12 +10,12 @@
 #include <vector>
 
 #include "engine/engine.h"
-#include "models/text/chat_template.h"
 #include "server/grammar/grammar_spec.h"
 #include "server/request/cache_marks.h"
 #include "server/request/infill.h"
 #include "server/request/kv_overrides.h"
 #include "server/tenants/caller.h"
+#include "text/chat_template.h"
 
 namespace tessera {
 

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "engine/request_options.h"
-#include "models/recommended_sampling.h"
+#include "models/checkpoint/recommended_sampling.h"
 
 namespace tessera {
 

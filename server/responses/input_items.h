@@ -2,8 +2,8 @@
 
 #include <vector>
 
-#include "models/text/conversation.h"
 #include "server/json/body_fields.h"
+#include "text/conversation.h"
 
 namespace tessera {
 

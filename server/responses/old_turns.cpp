@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "models/status_macros.h"
+#include "base/status_macros.h"
 
 namespace tessera {
 namespace {

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "models/text/conversation.h"
+#include "text/conversation.h"
 
 namespace tessera {
 

@@ -6,9 +6,9 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "models/text/conversation.h"
 #include "server/chat/tool_use.h"
 #include "server/dialect/answer_printer.h"
+#include "text/conversation.h"
 
 namespace tessera {
 

@@ -6,7 +6,7 @@
 #include <iterator>
 #include <utility>
 
-#include "models/status_macros.h"
+#include "base/status_macros.h"
 #include "server/dialect/conversation_fields.h"
 #include "server/dialect/kv_cache.h"
 #include "server/dialect/request_options.h"

@@ -6,14 +6,14 @@
 #include <utility>
 #include <vector>
 
-#include "models/status_macros.h"
-#include "models/text/detokenizer.h"
+#include "base/status_macros.h"
 #include "server/base/error.h"
 #include "server/generation/choice.h"
 #include "server/generation/prepare_request.h"
 #include "server/openai/response.h"
 #include "server/responses/response_store.h"
 #include "server/routes/replies.h"
+#include "text/detokenizer.h"
 
 namespace tessera {
 

@@ -3,7 +3,7 @@
 #include <utility>
 #include <variant>
 
-#include "models/status_macros.h"
+#include "base/status_macros.h"
 #include "server/generation/service.h"
 #include "server/request/model_sampling.h"
 #include "server/request/tokenize_request.h"

@@ -5,7 +5,7 @@
 #include <chrono>
 #include <optional>
 
-#include "models/status_macros.h"
+#include "base/status_macros.h"
 #include "server/base/error.h"
 #include "server/base/seconds.h"
 

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <utility>
 
-#include "kernels/check.h"
+#include "base/check.h"
 #include "server/base/error.h"
 #include "server/base/memory_guard.h"
 #include "server/generation/service.h"

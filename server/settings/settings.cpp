@@ -7,8 +7,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/status_macros.h"
 #include "kernels/cuda_library.h"
-#include "models/status_macros.h"
 #include "server/adapters/adapter_list.h"
 #include "server/base/yaml_document.h"
 

@@ -11,8 +11,8 @@
 
 #include "absl/status/statusor.h"
 #include "engine/engine.h"
-#include "kernels/cpu/backend.h"
-#include "kernels/weight.h"
+#include "kernels/cpu/cpu_backend.h"
+#include "kernels/matrix/weight.h"
 #include "models/transformer.h"
 #include "server/base/work_pool.h"
 #include "server/grpc/grpc_listener.h"

@@ -11,7 +11,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "models/status_macros.h"
+#include "base/status_macros.h"
 #include "server/base/quantity.h"
 #include "server/settings/settings.h"
 

@@ -8,14 +8,14 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "base/status_macros.h"
 #include "engine/kv/kv_policy_fields.h"
 #include "engine/kv/kv_presets.h"
 #include "engine/tier/disk_store.h"
-#include "models/status_macros.h"
-#include "models/text/chat_template.h"
 #include "server/chat/tool_format.h"
 #include "server/settings/settings.h"
 #include "server/settings/settings_field_kinds.h"
+#include "text/chat_template.h"
 
 namespace tessera {
 namespace {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "models/status_macros.h"
+#include "base/status_macros.h"
 #include "server/base/commit.h"
 #include "server/start/plan.h"
 

@@ -6,11 +6,12 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "engine/draft_model.h"
 #include "engine/kv/kv_shape.h"
+#include "models/checkpoint/read_model_config.h"
 #include "models/load_transformer.h"
-#include "models/status_macros.h"
-#include "models/weights.h"
+#include "models/weights/weights.h"
 
 namespace tessera {
 namespace {

@@ -9,11 +9,11 @@
 #include "engine/engine.h"
 #include "engine/start_bytes.h"
 #include "kernels/backend.h"
-#include "models/checkpoint.h"
-#include "models/config.h"
-#include "models/text/tokenizer.h"
+#include "models/checkpoint/checkpoint.h"
+#include "models/config/model_config.h"
 #include "models/transformer.h"
 #include "server/settings/settings.h"
+#include "text/tokenizer.h"
 
 namespace tessera {
 

@@ -17,7 +17,7 @@
 #include "absl/strings/str_join.h"
 #include "engine/kv/kv_policy_fields.h"
 #include "engine/kv/kv_presets.h"
-#include "models/mapped_file.h"
+#include "files/mapped_file.h"
 
 namespace tessera {
 namespace {

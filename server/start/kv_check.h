@@ -8,9 +8,9 @@
 
 #include "engine/engine.h"
 #include "engine/format_check.h"
-#include "models/text/tokenizer.h"
 #include "models/transformer.h"
 #include "server/settings/settings.h"
+#include "text/tokenizer.h"
 
 namespace tessera {
 

@@ -9,11 +9,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "base/status_macros.h"
 #include "kernels/cpu/mpi/mpi_communicator.h"
 #include "kernels/cpu/threads/core_share.h"
 #include "kernels/cpu/threads/thread_pool.h"
 #include "kernels/cuda_library.h"
-#include "models/status_macros.h"
 #include "server/start/model_parts.h"
 
 namespace tessera {

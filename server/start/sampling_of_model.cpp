@@ -6,8 +6,8 @@
 #include <string>
 
 #include "absl/strings/str_join.h"
-#include "models/recommended_sampling.h"
-#include "models/status_macros.h"
+#include "base/status_macros.h"
+#include "models/checkpoint/recommended_sampling.h"
 #include "server/request/model_sampling.h"
 #include "server/settings/settings.h"
 

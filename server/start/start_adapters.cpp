@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "models/status_macros.h"
+#include "base/status_macros.h"
 #include "server/adapters/adapter_list.h"
 
 namespace tessera {

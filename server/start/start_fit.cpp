@@ -5,8 +5,8 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "engine/engine.h"
-#include "models/status_macros.h"
 
 namespace tessera {
 namespace {

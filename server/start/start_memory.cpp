@@ -4,8 +4,8 @@
 #include <limits>
 #include <vector>
 
+#include "base/status_macros.h"
 #include "kernels/cpu/threads/core_share.h"
-#include "models/status_macros.h"
 #include "server/base/memory_guard.h"
 #include "server/start/host_memory.h"
 #include "server/start/request_memory.h"

@@ -14,7 +14,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
-#include "models/status_macros.h"
+#include "base/status_macros.h"
 #include "server/base/configuration_file.h"
 #include "server/tenants/tenant_file.h"
 

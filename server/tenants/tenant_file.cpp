@@ -11,7 +11,7 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
-#include "models/status_macros.h"
+#include "base/status_macros.h"
 #include "server/base/configuration_file.h"
 #include "server/base/yaml_document.h"
 

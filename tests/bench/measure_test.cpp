@@ -5,7 +5,7 @@
 namespace tessera::bench {
 namespace {
 
-TEST(Spread, OfOneSampleIsThatSample) {
+TEST(Spread, ReturnsASingleSampleAsItself) {
   const Spread spread = spread_of({7});
   EXPECT_EQ(spread.min, 7);
   EXPECT_EQ(spread.lower_quartile, 7);

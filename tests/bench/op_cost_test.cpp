@@ -249,7 +249,7 @@ TEST(OpCost, KvStoreWritesDenseTokensAndTheGroupsThatClose) {
                                    31 * 2 * 128 * 2 + 64 * 2 * (64 + 32 + 8), 0}));
 }
 
-TEST(OpCost, KvStoreWithRopeAlsoRotatesTheQueries) {
+TEST(OpCost, CountsTheRotationOfQueriesInKvStoreWithRope) {
   const Rows rows(kKvF16, 0);
   const std::vector<SequenceSpan> spans{{0, 0, 3, 10, {}}};
   const std::vector<int32_t> positions{10, 11, 12};

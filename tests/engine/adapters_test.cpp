@@ -6,10 +6,10 @@
 #include <vector>
 
 #include "engine/tier/prefix_events.h"
-#include "kernels/cpu/backend.h"
+#include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/threads/thread_pool.h"
 #include "models/lora/adapter.h"
-#include "models/random_checkpoint.h"
+#include "models/weights/random_checkpoint.h"
 #include "tests/engine/batching_engine_of.h"
 #include "tests/engine/recording_sink.h"
 #include "tests/engine/small_model.h"

@@ -5,7 +5,7 @@
 
 #include "engine/engine.h"
 #include "engine/kv/kv_presets.h"
-#include "kernels/cpu/backend.h"
+#include "kernels/cpu/cpu_backend.h"
 
 namespace tessera {
 namespace {

@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "engine/kv/kv_shape.h"
-#include "kernels/cpu/backend.h"
+#include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/threads/thread_pool.h"
 #include "kernels/recording.h"
 

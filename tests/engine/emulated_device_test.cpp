@@ -9,10 +9,10 @@
 
 #include "engine/engine.h"
 #include "engine/kv/kv_presets.h"
-#include "kernels/cpu/backend.h"
+#include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/threads/thread_pool.h"
-#include "kernels/cuda/backend.h"
-#include "models/random_checkpoint.h"
+#include "kernels/cuda/cuda_backend.h"
+#include "models/weights/random_checkpoint.h"
 #include "tests/engine/engine_fixture.h"
 #include "tests/engine/kv_memory.h"
 #include "tests/engine/kv_named.h"

@@ -10,10 +10,10 @@
 
 #include "engine/batching_engine.h"
 #include "engine/kv/kv_presets.h"
-#include "kernels/cuda/backend.h"
+#include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/simt/simt.h"
 #include "models/decode_steps.h"
-#include "models/random_checkpoint.h"
+#include "models/weights/random_checkpoint.h"
 #include "tests/engine/recording_sink.h"
 #include "tests/engine/small_model.h"
 #include "tests/kernels/cuda/emulator/emulated_stream.h"

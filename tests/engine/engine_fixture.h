@@ -8,7 +8,7 @@
 
 #include "engine/batching_engine.h"
 #include "engine/kv/kv_presets.h"
-#include "kernels/cpu/backend.h"
+#include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/threads/thread_pool.h"
 #include "tests/engine/fake_model.h"
 #include "tests/engine/kv_memory.h"

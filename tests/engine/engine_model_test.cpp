@@ -6,9 +6,9 @@
 
 #include "engine/engine.h"
 #include "engine/kv/kv_presets.h"
-#include "kernels/cpu/backend.h"
+#include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/threads/thread_pool.h"
-#include "models/random_checkpoint.h"
+#include "models/weights/random_checkpoint.h"
 #include "tests/engine/kv_memory.h"
 #include "tests/engine/recording_sink.h"
 #include "tests/engine/small_model.h"

@@ -5,7 +5,7 @@
 #include <span>
 
 #include "engine/token_grammar.h"
-#include "kernels/sampling.h"
+#include "kernels/ops/sampling.h"
 
 namespace tessera {
 

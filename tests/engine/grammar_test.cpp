@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "engine/kv/kv_presets.h"
-#include "kernels/sampling.h"
+#include "kernels/ops/sampling.h"
 #include "tests/engine/engine_fixture.h"
 #include "tests/engine/even_grammar.h"
 

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "engine/kv/kv_policy_fields.h"
-#include "kernels/cpu/backend.h"
+#include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/threads/thread_pool.h"
 #include "nlohmann/json.hpp"
 #include "tests/engine/batching_engine_of.h"

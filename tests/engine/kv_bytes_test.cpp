@@ -9,10 +9,10 @@
 
 #include "engine/kv/kv_cache.h"
 #include "engine/kv/kv_presets.h"
-#include "kernels/cpu/backend.h"
+#include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/threads/thread_pool.h"
-#include "models/random_checkpoint.h"
 #include "models/transformer.h"
+#include "models/weights/random_checkpoint.h"
 #include "tests/models/temporary_directory.h"
 
 namespace tessera {

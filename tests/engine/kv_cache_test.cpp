@@ -7,7 +7,7 @@
 #include <set>
 
 #include "engine/kv/kv_presets.h"
-#include "kernels/cpu/backend.h"
+#include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/threads/thread_pool.h"
 #include "tests/engine/kv_memory.h"
 #include "tests/engine/kv_named.h"

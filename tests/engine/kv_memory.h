@@ -3,7 +3,7 @@
 #include <cstdint>
 
 #include "engine/kv/kv_cache.h"
-#include "kernels/cpu/backend.h"
+#include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/threads/thread_pool.h"
 
 namespace tessera {

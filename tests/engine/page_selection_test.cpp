@@ -10,7 +10,7 @@
 #include "engine/kv/kv_presets.h"
 #include "kernels/cpu/threads/thread_pool.h"
 #include "kernels/kv/whole_layers.h"
-#include "models/random_checkpoint.h"
+#include "models/weights/random_checkpoint.h"
 #include "tests/engine/kv_memory.h"
 #include "tests/engine/recording_sink.h"
 #include "tests/engine/small_model.h"

@@ -12,7 +12,7 @@
 #include "engine/kv/kv_cache.h"
 #include "engine/kv/kv_presets.h"
 #include "engine/kv/prefix_cache.h"
-#include "kernels/cpu/backend.h"
+#include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/pages/page_codec.h"
 #include "kernels/cpu/threads/thread_pool.h"
 

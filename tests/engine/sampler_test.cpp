@@ -11,7 +11,7 @@
 #include <set>
 #include <utility>
 
-#include "kernels/sampling.h"
+#include "kernels/ops/sampling.h"
 #include "tests/engine/row_sampler.h"
 
 namespace tessera {

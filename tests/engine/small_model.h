@@ -1,7 +1,7 @@
 #pragma once
 
 #include "engine/kv/kv_presets.h"
-#include "models/config.h"
+#include "models/config/model_config.h"
 #include "tests/engine/kv_named.h"
 
 namespace tessera {

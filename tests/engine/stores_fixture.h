@@ -11,7 +11,7 @@
 
 #include "engine/engine.h"
 #include "kernels/cpu/threads/thread_pool.h"
-#include "models/random_checkpoint.h"
+#include "models/weights/random_checkpoint.h"
 #include "tests/engine/recording_sink.h"
 #include "tests/engine/small_model.h"
 #include "tests/kernels/isas.h"

@@ -11,7 +11,7 @@
 #include "engine/kv/kv_presets.h"
 #include "engine/kv/kv_tightening.h"
 #include "kernels/cpu/threads/thread_pool.h"
-#include "models/random_checkpoint.h"
+#include "models/weights/random_checkpoint.h"
 #include "tests/engine/batching_engine_of.h"
 #include "tests/engine/kv_memory.h"
 #include "tests/engine/kv_named.h"

@@ -10,9 +10,9 @@
 
 #include "engine/batching_engine.h"
 #include "engine/kv/kv_shape.h"
-#include "kernels/cpu/backend.h"
+#include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/threads/thread_pool.h"
-#include "models/random_checkpoint.h"
+#include "models/weights/random_checkpoint.h"
 #include "tests/engine/kv_named.h"
 #include "tests/engine/recording_sink.h"
 #include "tests/engine/small_model.h"

@@ -7,7 +7,7 @@ namespace {
 
 constexpr LogitBound kExact{.weights = WeightFormat::f32, .kv = kKvF16, .layers = 2};
 
-TEST(Comparison, OfEqualLogitsFindsNothing) {
+TEST(Comparison, FindsNoDifferenceBetweenEqualLogits) {
   const std::vector<float> logits{3, 1, -4};
   Comparison found;
   found.add(logits, logits, kExact);

@@ -86,7 +86,7 @@ TEST_F(Documents, AskTheSameAtTheEndLaterAndInTurns) {
   }
 }
 
-TEST_F(Documents, OfTuningAndOfReportingShareNothing) {
+TEST_F(Documents, ShareNothingBetweenTuningAndReporting) {
   std::set<std::string> answers;
   const std::string tuning = part_of(Split::tuning, held_out_text());
   const std::string reporting = part_of(Split::reporting, held_out_text());

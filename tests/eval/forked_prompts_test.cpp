@@ -86,7 +86,7 @@ TEST_F(Forks, DoNotSeeEachOther) {
   }
 }
 
-TEST_F(Forks, OfTurnsContinueOneSequence) {
+TEST_F(Forks, ContinueOneSequenceInEveryTurn) {
   // A turn reads all before it, as one long prompt does. Sections depend on the tokens up to their
   // ends alone, so this holds for them too, also for those that a turn closes.
   const Task turns = documents(Asked::turns, 1, 4);

@@ -1,5 +1,5 @@
 // Profiles of KV heads, measured on the shipped model.
-#include "eval/run/head_losses.h"
+#include "eval/head_losses.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "eval/presets.h"
+#include "eval/run/presets.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -13,7 +13,7 @@
 #include "eval/run/model_host.h"
 #include "eval/score/scoring.h"
 #include "eval/tasks/profile.h"
-#include "kernels/cpu/backend.h"
+#include "kernels/cpu/cpu_backend.h"
 #include "tests/eval/one_bit_backend.h"
 
 namespace tessera {

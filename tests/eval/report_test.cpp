@@ -5,9 +5,9 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "eval/measurement/svg.h"
 #include "eval/report/explanations.h"
 #include "eval/report/plots.h"
-#include "eval/report/svg.h"
 #include "eval/report/writers.h"
 
 namespace tessera {
@@ -102,7 +102,7 @@ TEST(Axis, HasRoundTicks) {
   EXPECT_EQ(axis.label(5), "5");
 }
 
-TEST(Axis, OfLogarithmsHasDecades) {
+TEST(Axis, HasDecadesWhereItIsLogarithmic) {
   const Axis axis = Axis::logarithmic({3e-6, 0.4}, {300, 0});
   EXPECT_NEAR(axis.at(1e-6), 300, 1e-9);
   EXPECT_NEAR(axis.at(1), 0, 1e-9);
@@ -111,7 +111,7 @@ TEST(Axis, OfLogarithmsHasDecades) {
   EXPECT_EQ(axis.label(0.01), "0.01");
 }
 
-TEST(Axis, OfPowersOfTwoShowsHalves) {
+TEST(Axis, ShowsHalvesWhereItCountsPowersOfTwo) {
   const Axis axis = Axis::logarithmic({1.1, 12}, {0, 400}, 2);
   EXPECT_THAT(axis.ticks(), ElementsAre(1, 2, 4, 8, 16));
   EXPECT_EQ(axis.label(axis.ticks()[3]), "8");
@@ -180,7 +180,7 @@ TEST(Report, PrintsOnePageWithEveryPlot) {
   EXPECT_EQ(plots, 2u + 2 /* kept and its scale */ + 8 + 1 /* grids and their scale */ + 1);
 }
 
-TEST(Report, OfOnePresetHasNoFrontier) {
+TEST(Report, HasNoFrontierForASinglePreset) {
   Report report = many_presets();
   report.subjects.resize(1);
   EXPECT_EQ(plot_kl_frontier(report), "");

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "eval/run/model_host.h"
-#include "kernels/cpu/backend.h"
+#include "kernels/cpu/cpu_backend.h"
 
 namespace tessera {
 

@@ -1,4 +1,4 @@
-#include "eval/score/statistics.h"
+#include "eval/measurement/statistics.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,7 +7,7 @@
 #include <numeric>
 
 #include "engine/distribution.h"
-#include "eval/seeded_random.h"
+#include "eval/measurement/seeded_random.h"
 
 namespace tessera {
 namespace {
@@ -101,7 +101,7 @@ TEST(KlDivergence, IsTheTextbooks) {
               0.25 * std::log(0.5) + 0.75 * std::log(1.5), 1e-6);
 }
 
-TEST(KlDivergence, OfEqualDistributionsIsZeroAndNeverBelow) {
+TEST(KlDivergence, IsZeroForEqualDistributionsAndNeverNegative) {
   SeededRandom random(3);
   std::vector<float> logits(4096);
   for (float& logit : logits) logit = static_cast<float>(random.below(2000)) / 100;

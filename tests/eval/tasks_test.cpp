@@ -142,7 +142,7 @@ TEST_F(Tasks, AskLaterForWhatThePromptTells) {
   }
 }
 
-TEST_F(Tasks, OfOneSeedAreTheSame) {
+TEST_F(Tasks, RepeatThemselvesForTheSameSeed) {
   for (const uint64_t seed : {uint64_t{1}, uint64_t{2}}) {
     const auto first = make_tasks({.tasks = "quick", .seed = seed}, *tokenizer_, 512);
     const auto again = make_tasks({.tasks = "quick", .seed = seed}, *tokenizer_, 512);

@@ -7,8 +7,8 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "eval/score/calls.h"
 #include "eval/score/item_scores.h"
+#include "eval/tasks/calls.h"
 #include "eval/tasks/profile.h"
 #include "eval/tasks/prompt_text.h"
 #include "tests/models/temporary_directory.h"
@@ -155,7 +155,7 @@ TEST_F(ToolCalls, AskForEachValueOfTheRightCalls) {
   }
 }
 
-TEST_F(ToolCalls, OfOneSeedAreTheSame) {
+TEST_F(ToolCalls, RepeatThemselvesForTheSameSeed) {
   const Task first = make(kRoomy, 12), again = make(kRoomy, 12), other = make(kRoomy, 12, 2);
   for (size_t i = 0; i < first.items.size(); ++i) {
     EXPECT_EQ(first.items[i].trials[0].prompt, again.items[i].trials[0].prompt);
@@ -164,7 +164,7 @@ TEST_F(ToolCalls, OfOneSeedAreTheSame) {
   }
 }
 
-TEST_F(ToolCalls, OfTwoHundredChatsHaveDistinctPrompts) {
+TEST_F(ToolCalls, HaveDistinctPromptsInTwoHundredChats) {
   std::set<std::vector<int32_t>> prompts;
   for (const int32_t length : {kRoomy, kRoomy + 512, kRoomy + 1024, kRoomy + 1536}) {
     for (const Item& item : make(length, 50).items) prompts.insert(item.trials[0].prompt);

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <vector>
 
-#include "eval/seeded_random.h"
+#include "eval/measurement/seeded_random.h"
 
 namespace tessera {
 namespace {
@@ -53,7 +53,7 @@ TEST(Bounds, HoldTheMeanOfANormalDistributionIn95Of100Cases) {
   }
 }
 
-TEST(Bounds, OfASkewedDistributionAreHigherIfTheyAreStudentized) {
+TEST(Bounds, AreHigherIfTheyAreStudentizedAndTheDistributionIsSkewed) {
   const auto skewed = [](SeededRandom& r) { return std::exp(normal(r)); };
   const Coverage held = coverage(12, std::exp(0.5), studentized_bounds, skewed);
   const Coverage percentiles = coverage(12, std::exp(0.5), percentile_bounds, skewed);
@@ -67,7 +67,7 @@ TEST(Bounds, WeighContextsByTheirPositions) {
   EXPECT_DOUBLE_EQ(percentile_bounds(contexts, 1).value, 0.1);
 }
 
-TEST(Bounds, OfAShareAreThoseOfClopperAndPearson) {
+TEST(Bounds, AreClopperAndPearsonsForAShare) {
   EXPECT_NEAR(binomial_bounds(0, 30).high, 1 - std::pow(0.05, 1.0 / 30), 1e-9);
   EXPECT_NEAR(binomial_bounds(5, 100).high, 0.10225338, 1e-7);  // by exact rational sums
   EXPECT_NEAR(binomial_bounds(5, 100).low, 0.01990556, 1e-7);

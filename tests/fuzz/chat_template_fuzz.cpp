@@ -1,9 +1,9 @@
 // Input: a chat template, and after each "%%" a message: a line with the role, then the content.
 // Each content is enclosed in a private use character. Text in which the tokenizer looks for
 // special tokens must not contain it, unless the template itself writes it.
-#include "kernels/check.h"
-#include "models/text/chat_template.h"
+#include "base/check.h"
 #include "tests/fuzz/fuzz_target.h"
+#include "text/chat_template.h"
 
 namespace tessera {
 namespace {

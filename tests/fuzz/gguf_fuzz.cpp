@@ -2,15 +2,16 @@
 // configuration, the tokenizer and the chat template are read.
 #include <algorithm>
 
-#include "kernels/check.h"
-#include "models/checkpoint.h"
-#include "models/config.h"
-#include "models/gguf/model.h"
-#include "models/text/chat_template.h"
-#include "models/text/tokenizer.h"
+#include "base/check.h"
+#include "files/gguf/gguf_model.h"
+#include "models/checkpoint/checkpoint.h"
+#include "models/checkpoint/read_model_config.h"
+#include "models/config/model_config.h"
 #include "tests/fuzz/fuzz_target.h"
 #include "tests/fuzz/input_files.h"
 #include "tests/fuzz/tokenizer_use.h"
+#include "text/chat_template.h"
+#include "text/tokenizer.h"
 
 namespace tessera {
 namespace {

@@ -2,7 +2,7 @@
 // accepted request is within the limits of both front ends.
 #include <google/protobuf/stubs/logging.h>
 
-#include "kernels/check.h"
+#include "base/check.h"
 #include "server/grpc/embed_fields.h"
 #include "server/grpc/wire.h"
 #include "server/request/request_limits.h"

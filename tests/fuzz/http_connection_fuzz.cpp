@@ -7,7 +7,7 @@
 #include <memory>
 #include <string>
 
-#include "kernels/check.h"
+#include "base/check.h"
 #include "server/http/connection.h"
 #include "tests/fuzz/fuzz_target.h"
 

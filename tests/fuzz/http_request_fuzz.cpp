@@ -3,7 +3,7 @@
 // checks a head that arrives in pieces only when it is complete.
 #include <algorithm>
 
-#include "kernels/check.h"
+#include "base/check.h"
 #include "server/http/request_parser.h"
 #include "tests/fuzz/fuzz_target.h"
 

@@ -1,9 +1,10 @@
 // Input: config.json, "%%", generation_config.json. An accepted config must have a size.
-#include "kernels/check.h"
-#include "kernels/cpu/backend.h"
-#include "models/config.h"
-#include "models/tensor_table.h"
-#include "models/weights.h"
+#include "base/check.h"
+#include "kernels/cpu/cpu_backend.h"
+#include "models/checkpoint/read_model_config.h"
+#include "models/config/model_config.h"
+#include "models/weights/tensor_table.h"
+#include "models/weights/weights.h"
 #include "tests/fuzz/fuzz_target.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

@@ -1,7 +1,6 @@
 // Input: a body of the HTTP API, parsed as each kind of request. Chats are also rendered by a
 // template.
-#include "kernels/check.h"
-#include "models/text/chat_template.h"
+#include "base/check.h"
 #include "nlohmann/json.hpp"
 #include "server/anthropic/messages_request.h"
 #include "server/base/error.h"
@@ -11,6 +10,7 @@
 #include "server/openai/score_request.h"
 #include "server/responses/responses_request.h"
 #include "tests/fuzz/fuzz_target.h"
+#include "text/chat_template.h"
 
 namespace tessera {
 namespace {

@@ -1,5 +1,5 @@
 // Input: a file of a prefix. A part that is accepted is printed as it was.
-#include "kernels/check.h"
+#include "base/check.h"
 #include "server/generation/prefix_file.h"
 #include "tests/fuzz/fuzz_target.h"
 

@@ -1,7 +1,7 @@
 // Input: a .safetensors file. An accepted file is read to its last byte.
 #include <algorithm>
 
-#include "models/safetensors.h"
+#include "files/safetensors.h"
 #include "tests/fuzz/fuzz_target.h"
 #include "tests/fuzz/input_files.h"
 

@@ -1,8 +1,8 @@
 // Input: a sentencepiece tokenizer.model, "%%", a text.
-#include "models/text/piece_tokenizer.h"
-#include "models/text/sentencepiece_model.h"
 #include "tests/fuzz/fuzz_target.h"
 #include "tests/fuzz/tokenizer_use.h"
+#include "text/piece_tokenizer.h"
+#include "text/sentencepiece_model.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace tessera;

@@ -1,6 +1,6 @@
 // Input: a YAML file of settings. Accepted settings without secrets are printed and parsed again.
-#include "kernels/check.h"
-#include "models/text/utf8.h"
+#include "base/check.h"
+#include "base/utf8.h"
 #include "server/settings/settings.h"
 #include "tests/fuzz/fuzz_target.h"
 

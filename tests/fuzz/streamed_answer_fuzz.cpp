@@ -1,5 +1,5 @@
 // Input: the bytes of a streamed answer. The first byte says after how many bytes it is cut.
-#include "kernels/check.h"
+#include "base/check.h"
 #include "load/client/openai.h"
 #include "tests/fuzz/fuzz_target.h"
 

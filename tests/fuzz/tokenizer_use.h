@@ -4,8 +4,8 @@
 #include <string>
 #include <string_view>
 
-#include "kernels/check.h"
-#include "models/text/tokenizer.h"
+#include "base/check.h"
+#include "text/tokenizer.h"
 
 namespace tessera {
 

@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "kernels/cpu/backend.h"
+#include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/tiles/pair_block.h"
-#include "kernels/half.h"
 #include "kernels/kv/kv_page.h"
+#include "kernels/matrix/half.h"
 #include "tests/kernels/isas.h"
 
 namespace tessera {

@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-#include "kernels/cpu/backend.h"
+#include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/threads/thread_pool.h"
 #include "kernels/cpu/tiles/half_step.h"
 #include "tests/kernels/device.h"

@@ -363,7 +363,7 @@ TEST_P(Attention, StaysFiniteWithHugeScoresAndValues) {
 
 // All tokens are equal, at the ends of the range of f16. No sum overflows, and underflow is no more
 // than half_step.h says.
-TEST_P(Attention, OfSparsePagesStaysNearValuesOfAnySize) {
+TEST_P(Attention, StaysNearValuesOfAnySizeInSparsePages) {
   constexpr KvFormat kAllKept{16, 16, 999, 999};
   for (const int32_t head_dim : {8, 64, 128, 256}) {
     for (const float key : {65504.0f, -65504.0f, 0x1p-24f, 0.0f}) {

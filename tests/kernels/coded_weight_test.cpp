@@ -12,9 +12,9 @@
 #include <string>
 #include <vector>
 
-#include "kernels/cpu/backend.h"
+#include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/threads/thread_pool.h"
-#include "kernels/e4m3.h"
+#include "kernels/matrix/e4m3.h"
 #include "tests/kernels/random_codes.h"
 
 namespace tessera {
@@ -238,7 +238,7 @@ TEST(CodedWeights, TakeTheBytesOfTheirCodesAndScales) {
   EXPECT_EQ(bits(WeightFormat::int6_super), 6.5625);
 }
 
-TEST(CodedWeights, OfGroupsTakeTheBytesOfTheirCodesAndScales) {
+TEST(CodedWeights, TakeTheBytesOfTheirGroupsCodesAndScales) {
   const Backend& backend = cpu_backend(CpuIsa::scalar);
   const auto bits = [&](WeightFormat format) {
     return 8.0 * static_cast<double>(backend.packed_weight_bytes(format, 128, 4096)) / (128 * 4096);

@@ -1,7 +1,8 @@
+#include "kernels/cpu/cpu_backend.h"
+
 #include <cpuid.h>
 #include <gtest/gtest.h>
 
-#include "kernels/cpu/backend.h"
 #include "kernels/cpu/isa.h"
 
 namespace tessera {

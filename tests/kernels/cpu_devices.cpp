@@ -1,4 +1,4 @@
-#include "kernels/cpu/backend.h"
+#include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/threads/thread_pool.h"
 #include "tests/kernels/device.h"
 #include "tests/kernels/isas.h"

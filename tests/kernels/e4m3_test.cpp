@@ -1,4 +1,4 @@
-#include "kernels/e4m3.h"
+#include "kernels/matrix/e4m3.h"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,7 @@
 #include <limits>
 #include <random>
 
-#include "kernels/half.h"
+#include "kernels/matrix/half.h"
 
 namespace tessera {
 namespace {

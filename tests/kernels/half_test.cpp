@@ -1,4 +1,4 @@
-#include "kernels/half.h"
+#include "kernels/matrix/half.h"
 
 #include <gtest/gtest.h>
 

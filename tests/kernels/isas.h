@@ -3,7 +3,7 @@
 #include <random>
 #include <vector>
 
-#include "kernels/cpu/backend.h"
+#include "kernels/cpu/cpu_backend.h"
 
 namespace tessera {
 

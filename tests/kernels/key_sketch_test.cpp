@@ -81,7 +81,7 @@ TEST(SketchQueriesTest, EstimateAttentionAsInDoublePrecision) {
   }
 }
 
-TEST(SketchQueriesTest, OfNoUsableNumbersFindAllPagesEqual) {
+TEST(SketchQueriesTest, FindAllPagesEqualWithoutUsableNumbers) {
   constexpr int32_t kHeadDim = 64;
   std::mt19937 random(4);
   const SketchedPage page(kHeadDim, 64, 1, random);

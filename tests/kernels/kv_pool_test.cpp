@@ -5,7 +5,7 @@
 #include <cstring>
 #include <random>
 
-#include "kernels/cpu/backend.h"
+#include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/threads/thread_pool.h"
 #include "kernels/kv/kv_arena.h"
 

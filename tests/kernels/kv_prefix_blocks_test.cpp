@@ -3,7 +3,7 @@
 #include <map>
 #include <random>
 
-#include "kernels/cpu/backend.h"
+#include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/pages/page_codec.h"
 #include "kernels/cpu/threads/thread_pool.h"
 #include "kernels/kv/kv_arena.h"
@@ -115,7 +115,7 @@ TEST_F(PrefixBlocksTest, OutliveTheSlotThatComputedThem) {
 }
 
 // Blocks of 128 tokens, and a short one of 64 behind the first.
-TEST_F(PrefixBlocksTest, ThatAreShortFollowWholeOnes) {
+TEST_F(PrefixBlocksTest, FollowWholeOnesIfTheyAreShort) {
   make(100, 2, 256, true, 128);
   fill(0, 192);
   const std::vector<float> last = token(3, true, 191);

@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "kernels/backend.h"
-#include "kernels/e4m3.h"
-#include "kernels/half.h"
 #include "kernels/kv/rotation.h"
+#include "kernels/matrix/e4m3.h"
+#include "kernels/matrix/half.h"
 
 namespace tessera {
 

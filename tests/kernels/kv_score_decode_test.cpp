@@ -68,7 +68,7 @@ TEST_P(KvScoreDecode, DoesNotDependOnTheRestOfTheBatch) {
 }
 
 // A replay scores its section alone, to the bits that the section has where all tokens have scores.
-TEST_P(KvScoreDecode, OfASectionAreThoseThatItsTokensHaveAmongAll) {
+TEST_P(KvScoreDecode, ScoresASectionAsItsTokensAreScoredAmongAll) {
   for (const KvScorer scorer : {KvScorer::replay, KvScorer::replay_output}) {
     if (serves(device(), scorer)) {
       ScoreShape shape{.policy = scored(scorer, 0, true, kKvK8V4)};

@@ -113,7 +113,7 @@ TEST_P(KvScore, WeightsOfLongRowsAreThoseOfTheirTiles) {
 }
 
 // A long row, which begins to be scored at a split of attention.
-TEST_P(KvScore, OfASectionAreThoseThatItsTokensHaveAmongAll) {
+TEST_P(KvScore, ScoresASectionAsItsTokensAreScoredAmongAll) {
   uint32_t seed = 500;
   for (const KvFormat format : {kKvF16, kKvK4V4R, kKvS50}) {
     const KvScorer scorer = seed % 2 == 0 ? KvScorer::replay : KvScorer::replay_output;

@@ -358,7 +358,7 @@ TEST(StoredF16, IsNeverInfiniteNorNan) {
 }
 
 // A page of 128 tokens is full in the source, and the fork has half of its tokens.
-TEST(KeySketches, OfAForkAreThoseOfItsOwnTokens) {
+TEST(KeySketches, DescribeAForksOwnTokens) {
   KvArenaShape shape = shape_of(kKvK8V4, 64, 400, 128);
   shape.sketch_bytes = key_sketch_bytes(shape.head_dim, 128);
   shape.page_bytes += shape.sketch_bytes;

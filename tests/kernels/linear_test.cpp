@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/cpu/backend.h"
+#include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/threads/thread_pool.h"
 
 namespace tessera {

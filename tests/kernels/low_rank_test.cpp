@@ -8,7 +8,7 @@
 #include <random>
 #include <vector>
 
-#include "kernels/half.h"
+#include "kernels/matrix/half.h"
 #include "tests/kernels/device.h"
 #include "tests/kernels/isas.h"
 

@@ -5,7 +5,7 @@
 #include <random>
 #include <vector>
 
-#include "kernels/weight.h"
+#include "kernels/matrix/weight.h"
 
 namespace tessera {
 

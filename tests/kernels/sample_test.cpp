@@ -12,7 +12,7 @@
 #include <set>
 #include <vector>
 
-#include "kernels/cpu/backend.h"
+#include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/threads/thread_pool.h"
 #include "tests/kernels/device.h"
 
@@ -475,7 +475,7 @@ TEST(Weight, IsTheExponentialToAFifthOfAFloatsLastPlace) {
   EXPECT_EQ(weight_of(3e38f, 3e38f, 1e-38f), kWeightOfBest);
 }
 
-TEST(Weight, OfAPointIsTheProductsUpperHalf) {
+TEST(Weight, IsTheUpperHalfOfAPointsProduct) {
   std::mt19937_64 random(4);
   for (int32_t i = 0; i < 1000; ++i) {
     const uint64_t draw = random();

@@ -10,7 +10,7 @@ namespace tessera {
 namespace {
 
 // Scores of the section alone decide as scores of all tokens, and kv_share finds the same pages.
-TEST(KvCompress, OfASectionNeedsTheScoresOfItsTokensAlone) {
+TEST(KvCompress, NeedsTheScoresOfASectionsOwnTokensAlone) {
   constexpr int32_t kSection = 128;
   const KvPolicy policy = replaying();
   WorldShape shape{.formats = {policy.high}};
@@ -80,7 +80,7 @@ void weigh_by_values(CompressionWorld& world, int32_t section) {
   }
 }
 
-TEST(KvCompress, OfAScorerThatWeighsTheOutputMultipliesScoresByValues) {
+TEST(KvCompress, MultipliesScoresByValuesIfTheScorerWeighsTheOutput) {
   constexpr int32_t kSection = 128;
   const KvPolicy policy = replaying();
   WorldShape shape{.formats = {policy.high}};

@@ -5,7 +5,7 @@
 
 #include "kernels/cpu/attention/attention_plan.h"
 #include "kernels/cpu/attention/shared_runs.h"
-#include "kernels/cpu/backend.h"
+#include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/threads/thread_pool.h"
 #include "tests/kernels/isas.h"
 #include "tests/kernels/shared_sequences.h"
@@ -165,7 +165,7 @@ TEST(SharedRuns, EveryRunIsOfPagesThatAllOfItsSequencesHave) {
   }
 }
 
-TEST(AttentionPlan, WhatRunsReadWholeIsNoItemAndShortItemsAreTakenSeveralAtOnce) {
+TEST(AttentionPlan, LeavesOutPagesThatRunsReadWholeAndTakesSeveralShortItemsAtOnce) {
   SharedSequences sequences({.gqa_ratio = 4}, branches_of_one_prefix(), 3);
   const Planned shared(sequences, 1);
   ASSERT_EQ(shared.plan.items(), shared.plan.rows());

@@ -108,7 +108,7 @@ TEST(SparseCodec, KeepsTheLargestAndReadsTheOthersAsZero) {
   EXPECT_EQ(stored(side_of(8, 8, 16), channels), channels);
 }
 
-TEST(SparseCodec, OfEqualMagnitudesKeepsTheLowerIndex) {
+TEST(SparseCodec, KeepsTheLowerIndexOfEqualMagnitudes) {
   EXPECT_EQ(stored(side_of(8, 3, 16), {2, -2, 2, -2, 2, -2, 2, -2}),
             (std::vector<float>{2, -2, 2, 0, 0, 0, 0, 0}));
   EXPECT_EQ(stored(side_of(8, 3, 16), {2, -2, 2, -2, 9, -2, 2, -2}),
@@ -152,7 +152,7 @@ TEST(SparseCodec, IsWhatAnIndependentPrunerSays) {
 }
 
 // Includes ties, zeros of both signs, the largest f16 and subnormal numbers.
-TEST(SparseCodec, OfAVectorIsaWritesTheSameBytes) {
+TEST(SparseCodec, WritesTheSameBytesWithEveryInstructionSet) {
   if (!cpu_supports(CpuIsa::avx512)) {
     GTEST_SKIP() << "no AVX-512";
   }

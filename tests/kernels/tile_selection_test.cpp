@@ -309,7 +309,7 @@ TEST_P(TileSelectionTest, CutIntoSplitsReadsTheSame) {
   EXPECT_EQ(out, world.attend(1, 40 * kAttentionTile + 9, 0));
 }
 
-TEST_P(TileSelectionTest, ReadsEverythingWithAllTilesInAPromptAndBelowTheNumber) {
+TEST_P(TileSelectionTest, ReadsEverythingInAPromptAndWhereTilesAreFewerThanTheNumber) {
   const SelectionShape shape{.seed = 6};
   SelectionWorld world(shape, GetParam());
   world.store(200);

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "load/json_text.h"
+#include "load/request/json_text.h"
 namespace tessera::load {
 namespace {
 

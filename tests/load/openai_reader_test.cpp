@@ -3,7 +3,7 @@
 
 #include "load/client/openai.h"
 #include "load/client/sse.h"
-#include "load/json_text.h"
+#include "load/request/json_text.h"
 
 namespace tessera::load {
 namespace {

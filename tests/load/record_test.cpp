@@ -1,4 +1,4 @@
-#include "load/record.h"
+#include "load/record/record.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "load/run/record_file.h"
+#include "load/record/record_file.h"
 
 namespace tessera::load {
 namespace {

@@ -13,7 +13,7 @@
 #include <functional>
 #include <utility>
 
-#include "load/json_text.h"
+#include "load/request/json_text.h"
 
 namespace tessera::load {
 namespace {

@@ -8,7 +8,7 @@
 #include <set>
 #include <sstream>
 
-#include "load/json_text.h"
+#include "load/request/json_text.h"
 #include "load/workload/prompt_file.h"
 #include "load/workload/trace.h"
 

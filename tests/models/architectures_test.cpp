@@ -9,8 +9,8 @@
 #include <cstdlib>
 
 #include "models/architectures/architecture.h"
-#include "models/random_checkpoint.h"
-#include "models/rope_table.h"
+#include "models/config/rope_table.h"
+#include "models/weights/random_checkpoint.h"
 #include "tests/models/golden_logits.h"
 
 namespace tessera {

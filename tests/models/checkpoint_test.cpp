@@ -1,4 +1,4 @@
-#include "models/checkpoint.h"
+#include "models/checkpoint/checkpoint.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,9 +7,9 @@
 #include <cstring>
 #include <limits>
 
-#include "kernels/cpu/backend.h"
-#include "models/random_checkpoint.h"
-#include "models/weights.h"
+#include "kernels/cpu/cpu_backend.h"
+#include "models/weights/random_checkpoint.h"
+#include "models/weights/weights.h"
 #include "tests/models/temporary_directory.h"
 #include "tests/models/tiny_models.h"
 

@@ -1,14 +1,14 @@
-#include "models/config.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
-#include "models/config_json.h"
-#include "models/random_checkpoint.h"
-#include "models/rope_config.h"
-#include "models/tensor_table.h"
+#include "models/architectures/rope_config.h"
+#include "models/checkpoint/config_json.h"
+#include "models/checkpoint/read_model_config.h"
+#include "models/config/model_config.h"
+#include "models/weights/random_checkpoint.h"
+#include "models/weights/tensor_table.h"
 #include "nlohmann/json.hpp"
 #include "tests/models/temporary_directory.h"
 #include "tests/models/tiny_models.h"

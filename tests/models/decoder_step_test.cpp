@@ -10,8 +10,8 @@
 #include <memory>
 #include <vector>
 
-#include "models/config.h"
-#include "models/random_checkpoint.h"
+#include "models/config/model_config.h"
+#include "models/weights/random_checkpoint.h"
 #include "tests/models/model_runner.h"
 #include "tests/models/random_adapter.h"
 #include "tests/models/temporary_directory.h"

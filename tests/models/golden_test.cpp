@@ -66,7 +66,7 @@ bool model_ships() {
 
 class GoldenLogits : public testing::TestWithParam<CpuIsa> {};
 
-TEST_P(GoldenLogits, OfTheShippedModelAgreeWithPyTorch) {
+TEST_P(GoldenLogits, AgreeWithPyTorchForTheShippedModel) {
   if (!model_ships()) GTEST_SKIP() << "no shipped model yet";
   const json golden = read_golden("tessera_tiny.json");
   ModelRunner runner(kTiny, {.isa = GetParam()});
@@ -80,7 +80,7 @@ TEST_P(GoldenLogits, OfTheShippedModelAgreeWithPyTorch) {
   }
 }
 
-TEST_P(GoldenLogits, OfTheShippedModelLeadToTheSameGreedyText) {
+TEST_P(GoldenLogits, LeadToTheSameGreedyTextForTheShippedModel) {
   if (!model_ships()) GTEST_SKIP() << "no shipped model yet";
   const json golden = read_golden("tessera_tiny.json");
   ModelRunner runner(kTiny, {.isa = GetParam()});
@@ -94,7 +94,7 @@ TEST_P(GoldenLogits, OfTheShippedModelLeadToTheSameGreedyText) {
   }
 }
 
-TEST_P(GoldenLogits, OfStories260kLeadTo200GreedyTokensOfTheReference) {
+TEST_P(GoldenLogits, LeadTo200GreedyTokensOfTheReferenceForStories260k) {
   TESSERA_SHARED_DATA_OR_SKIP(checkpoint, "models/stories260K.bin");
   const json golden = read_golden("stories260k.json");
   const TemporaryDirectory directory;
@@ -108,7 +108,7 @@ TEST_P(GoldenLogits, OfStories260kLeadTo200GreedyTokensOfTheReference) {
   }
 }
 
-TEST_P(GoldenLogits, OfStories260kAgreeWithAnF64Reading) {
+TEST_P(GoldenLogits, AgreeWithAnF64ReadingForStories260k) {
   TESSERA_SHARED_DATA_OR_SKIP(checkpoint, "models/stories260K.bin");
   const TemporaryDirectory directory;
   ASSERT_TRUE(convert_llama2c(checkpoint, directory.path()).ok());
@@ -174,7 +174,7 @@ Drift drift(const std::vector<std::vector<int32_t>>& prompts, const ModelRunner:
   return {mean.divergence / tokens, mean.disagreement / tokens};
 }
 
-TEST(WeightFormats, OfTheShippedModelDriftLittleFromF32) {
+TEST(WeightFormats, DriftLittleFromF32ForTheShippedModel) {
   if (!model_ships()) GTEST_SKIP() << "no shipped model yet";
   struct Bound {
     WeightFormat weights;

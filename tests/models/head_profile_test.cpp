@@ -1,10 +1,10 @@
-#include "models/head_profile.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "models/config.h"
-#include "models/random_checkpoint.h"
+#include "models/checkpoint/head_profile_file.h"
+#include "models/checkpoint/read_model_config.h"
+#include "models/config/model_config.h"
+#include "models/weights/random_checkpoint.h"
 #include "nlohmann/json.hpp"
 #include "tests/models/temporary_directory.h"
 #include "tests/models/tiny_models.h"

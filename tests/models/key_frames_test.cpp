@@ -1,12 +1,12 @@
-#include "models/key_frames.h"
+#include "models/weights/key_frames.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 
-#include "kernels/cpu/backend.h"
-#include "models/random_checkpoint.h"
+#include "kernels/cpu/cpu_backend.h"
+#include "models/weights/random_checkpoint.h"
 #include "tests/models/temporary_directory.h"
 #include "tests/models/tiny_models.h"
 

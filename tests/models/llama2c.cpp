@@ -5,11 +5,11 @@
 #include <string>
 #include <vector>
 
-#include "models/config_json.h"
-#include "models/mapped_file.h"
-#include "models/random_checkpoint.h"
-#include "models/safetensors.h"
-#include "models/status_macros.h"
+#include "base/status_macros.h"
+#include "files/mapped_file.h"
+#include "files/safetensors.h"
+#include "models/checkpoint/config_json.h"
+#include "models/weights/random_checkpoint.h"
 #include "tests/models/temporary_directory.h"
 
 namespace tessera {

@@ -9,7 +9,7 @@
 #include <cstdlib>
 
 #include "models/lora/adapter.h"
-#include "models/random_checkpoint.h"
+#include "models/weights/random_checkpoint.h"
 #include "tests/models/gguf/gguf_checkpoint.h"
 #include "tests/models/golden_logits.h"
 #include "tests/models/random_adapter.h"
@@ -409,7 +409,7 @@ TEST_F(LoraRefusal, SaysWhatADirectoryLacks) {
               HasSubstr("save the adapter with safe_serialization"));
 }
 
-TEST_F(LoraRefusal, OfAGgufFileNamesWhatItIs) {
+TEST_F(LoraRefusal, SaysWhatAGgufFileIs) {
   const std::filesystem::path file = directory_.path() / "adapter.gguf";
   const auto status_with = [&](const char* type, const char* adapter, const char* architecture) {
     GgufBytes bytes;

@@ -1,11 +1,11 @@
-#include "models/mistral_layout.h"
+#include "models/checkpoint/mistral_layout.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_replace.h"
-#include "models/random_checkpoint.h"
+#include "models/weights/random_checkpoint.h"
 #include "nlohmann/json.hpp"
 #include "tests/models/gguf/gguf_checkpoint.h"
 #include "tests/models/model_runner.h"

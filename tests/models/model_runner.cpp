@@ -5,7 +5,8 @@
 #include <cstdlib>
 #include <numeric>
 
-#include "kernels/check.h"
+#include "base/check.h"
+#include "models/checkpoint/read_model_config.h"
 
 namespace tessera {
 

@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "kernels/cpu/backend.h"
+#include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/threads/thread_pool.h"
 #include "kernels/kv/kv_arena.h"
 #include "models/transformer.h"

@@ -8,17 +8,18 @@
 #include <fstream>
 #include <set>
 
-#include "kernels/cpu/backend.h"
+#include "kernels/cpu/cpu_backend.h"
 #include "models/architectures/architecture.h"
-#include "models/checkpoint.h"
-#include "models/config_json.h"
-#include "models/random_checkpoint.h"
-#include "models/text/tokenizer.h"
-#include "models/weights.h"
+#include "models/checkpoint/checkpoint.h"
+#include "models/checkpoint/config_json.h"
+#include "models/checkpoint/read_model_config.h"
+#include "models/weights/random_checkpoint.h"
+#include "models/weights/weights.h"
 #include "nlohmann/json.hpp"
 #include "tests/models/temporary_directory.h"
-#include "tests/models/text/golden.h"
 #include "tests/models/tiny_models.h"
+#include "tests/text/golden.h"
+#include "text/tokenizer.h"
 
 namespace tessera {
 namespace {

@@ -13,9 +13,9 @@
 #include <string>
 #include <vector>
 
-#include "models/config.h"
-#include "models/safetensors.h"
-#include "models/tensor_table.h"
+#include "files/safetensors.h"
+#include "models/config/model_config.h"
+#include "models/weights/tensor_table.h"
 #include "nlohmann/json.hpp"
 
 namespace tessera {

@@ -1,4 +1,4 @@
-#include "models/recommended_sampling.h"
+#include "models/checkpoint/recommended_sampling.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

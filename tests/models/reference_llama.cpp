@@ -4,8 +4,9 @@
 #include <cmath>
 #include <numbers>
 
-#include "kernels/check.h"
-#include "models/checkpoint.h"
+#include "base/check.h"
+#include "models/checkpoint/checkpoint.h"
+#include "models/checkpoint/read_model_config.h"
 
 namespace tessera {
 namespace {

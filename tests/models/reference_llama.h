@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "models/config.h"
+#include "models/config/model_config.h"
 
 namespace tessera {
 

@@ -6,12 +6,13 @@
 #include <cstring>
 #include <random>
 
-#include "kernels/cpu/backend.h"
-#include "models/checkpoint.h"
-#include "models/config_json.h"
-#include "models/random_checkpoint.h"
-#include "models/safetensors.h"
-#include "models/weights.h"
+#include "files/safetensors.h"
+#include "kernels/cpu/cpu_backend.h"
+#include "models/checkpoint/checkpoint.h"
+#include "models/checkpoint/config_json.h"
+#include "models/checkpoint/read_model_config.h"
+#include "models/weights/random_checkpoint.h"
+#include "models/weights/weights.h"
 #include "tests/models/temporary_directory.h"
 #include "tests/models/tiny_models.h"
 

@@ -1,4 +1,4 @@
-#include "models/safetensors.h"
+#include "files/safetensors.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,7 +7,7 @@
 #include <cstring>
 #include <limits>
 
-#include "kernels/half.h"
+#include "kernels/matrix/half.h"
 #include "tests/models/temporary_directory.h"
 
 namespace tessera {

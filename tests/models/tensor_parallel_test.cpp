@@ -10,7 +10,7 @@
 
 #include "models/architectures/architecture.h"
 #include "models/lora/adapter.h"
-#include "models/random_checkpoint.h"
+#include "models/weights/random_checkpoint.h"
 #include "tests/models/golden_logits.h"
 #include "tests/models/model_runner.h"
 #include "tests/models/random_adapter.h"

@@ -1,12 +1,12 @@
-#include "models/tensor_table.h"
+#include "models/weights/tensor_table.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
-#include "models/random_checkpoint.h"
-#include "models/rope_table.h"
+#include "models/config/rope_table.h"
+#include "models/weights/random_checkpoint.h"
 #include "tests/models/temporary_directory.h"
 #include "tests/models/tiny_models.h"
 

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "models/config.h"
-#include "models/safetensors.h"
+#include "files/safetensors.h"
+#include "models/config/model_config.h"
 
 namespace tessera {
 

@@ -7,7 +7,7 @@
 #include <new>
 #include <numeric>
 
-#include "models/random_checkpoint.h"
+#include "models/weights/random_checkpoint.h"
 #include "tests/models/model_runner.h"
 #include "tests/models/random_adapter.h"
 #include "tests/models/temporary_directory.h"

@@ -10,9 +10,9 @@
 #include <cmath>
 #include <tuple>
 
-#include "models/checkpoint.h"
-#include "models/random_checkpoint.h"
-#include "models/weights.h"
+#include "models/checkpoint/checkpoint.h"
+#include "models/weights/random_checkpoint.h"
+#include "models/weights/weights.h"
 #include "tests/models/model_runner.h"
 #include "tests/models/reference_llama.h"
 #include "tests/models/temporary_directory.h"

@@ -5,8 +5,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "kernels/cpu/backend.h"
+#include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/threads/thread_pool.h"
+#include "models/checkpoint/read_model_config.h"
 #include "tests/server/fake_engine.h"
 
 namespace tessera {

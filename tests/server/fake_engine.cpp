@@ -3,7 +3,7 @@
 #include <numeric>
 #include <utility>
 
-#include "kernels/cpu/backend.h"
+#include "kernels/cpu/cpu_backend.h"
 #include "server/adapters/adapter_store.h"
 #include "server/telemetry/metrics.h"
 #include "tests/server/fake_grammars.h"

@@ -18,7 +18,7 @@
 
 #include "engine/engine.h"
 #include "models/lora/adapter.h"
-#include "models/weights.h"
+#include "models/weights/weights.h"
 #include "server/base/request_work.h"
 #include "server/generation/service.h"
 

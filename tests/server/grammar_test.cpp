@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/sampling.h"
+#include "kernels/ops/sampling.h"
 #include "server/base/memory_guard.h"
 #include "server/base/thread_time.h"
 #include "server/grammar/grammar_store.h"

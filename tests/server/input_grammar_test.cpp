@@ -8,7 +8,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "kernels/sampling.h"
+#include "kernels/ops/sampling.h"
 #include "server/chat/custom_input.h"
 #include "server/chat/tool_grammar.h"
 #include "server/grammar/grammar_compiler.h"

@@ -19,7 +19,7 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/sampling.h"
+#include "kernels/ops/sampling.h"
 #include "server/grammar/grammar_compiler.h"
 #include "server/grammar/schema.h"
 

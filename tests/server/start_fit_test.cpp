@@ -5,9 +5,9 @@
 
 #include <string>
 
-#include "kernels/cpu/backend.h"
+#include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/threads/thread_pool.h"
-#include "models/config.h"
+#include "models/config/model_config.h"
 #include "server/start/start_memory.h"
 
 namespace tessera {

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "models/text/tokenizer.h"
+#include "text/tokenizer.h"
 
 namespace tessera {
 namespace {

@@ -14,7 +14,7 @@
 #include <string_view>
 #include <vector>
 
-#include "kernels/sampling.h"
+#include "kernels/ops/sampling.h"
 #include "server/chat/tool_format.h"
 #include "server/chat/tool_grammar.h"
 #include "server/grammar/grammar_compiler.h"

@@ -11,7 +11,7 @@
 #include "eval/lab/method.h"
 #include "eval/lab/ranking.h"
 #include "kernels/cpu/threads/thread_pool.h"
-#include "models/text/tokenizer.h"
+#include "text/tokenizer.h"
 
 namespace tessera::lab {
 

@@ -9,7 +9,7 @@
 #include "eval/lab/attention.h"
 #include "eval/lab/method.h"
 #include "eval/lab/ranking.h"
-#include "models/text/tokenizer.h"
+#include "text/tokenizer.h"
 
 namespace tessera::lab {
 

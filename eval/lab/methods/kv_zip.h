@@ -8,8 +8,8 @@
 #include "eval/lab/attention.h"
 #include "eval/lab/method.h"
 #include "eval/lab/ranking.h"
-#include "models/rope_config.h"
-#include "models/text/tokenizer.h"
+#include "models/architectures/rope_config.h"
+#include "text/tokenizer.h"
 
 namespace tessera::lab {
 

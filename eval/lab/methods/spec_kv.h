@@ -9,7 +9,7 @@
 #include "eval/lab/methods/full.h"
 #include "eval/lab/ranking.h"
 #include "eval/lab/sequence.h"
-#include "models/rope_config.h"
+#include "models/architectures/rope_config.h"
 
 namespace tessera::lab {
 

@@ -5,10 +5,10 @@
 #include <span>
 #include <thread>
 
-#include "kernels/check.h"
+#include "base/check.h"
 #include "kernels/cpu/attention/attention_items.h"
+#include "kernels/cpu/attention/attention_ops.h"
 #include "kernels/cpu/attention/attention_plan.h"
-#include "kernels/cpu/attention/ops.h"
 #include "kernels/cpu/attention/partials.h"
 #include "kernels/cpu/attention/rotated_pairs.h"
 #include "kernels/cpu/attention/row_tokens.h"

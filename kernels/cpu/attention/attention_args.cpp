@@ -1,4 +1,4 @@
-#include "kernels/check.h"
+#include "base/check.h"
 #include "kernels/cpu/attention/row_tokens.h"
 #include "kernels/cpu/simd/limits.h"
 #include "kernels/kv/key_sketch.h"

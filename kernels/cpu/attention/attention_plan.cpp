@@ -1,6 +1,6 @@
 #include "kernels/cpu/attention/attention_plan.h"
 
-#include "kernels/check.h"
+#include "base/check.h"
 
 namespace tessera {
 namespace {

@@ -3,17 +3,17 @@
 #include <limits>
 #include <numeric>
 
-#include "kernels/check.h"
-#include "kernels/cpu/attention/ops.h"
+#include "base/check.h"
+#include "kernels/cpu/attention/attention_ops.h"
 #include "kernels/cpu/attention/row_tokens.h"
 #include "kernels/cpu/attention/tile_selection.h"
 #include "kernels/cpu/pages/sparse_codec.h"
 #include "kernels/cpu/simd/limits.h"
 #include "kernels/cpu/threads/thread_pool.h"
 #include "kernels/cpu/tiles/sketch_sums.h"
-#include "kernels/e4m3.h"
 #include "kernels/kv/code_step.h"
 #include "kernels/kv/rotation.h"
+#include "kernels/matrix/e4m3.h"
 
 namespace tessera::scalar {
 namespace {

@@ -6,7 +6,7 @@
 #include <numeric>
 #include <span>
 
-#include "kernels/check.h"
+#include "base/check.h"
 
 namespace tessera {
 namespace {

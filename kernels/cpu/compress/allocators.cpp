@@ -1,6 +1,6 @@
 #include "kernels/cpu/compress/allocators.h"
 
-#include "kernels/check.h"
+#include "base/check.h"
 
 namespace tessera {
 

@@ -2,10 +2,10 @@
 
 #include <span>
 
+#include "kernels/device/stream.h"
 #include "kernels/kv/kv_pool.h"
 #include "kernels/kv/row_budget.h"
 #include "kernels/kv/token_row.h"
-#include "kernels/ops/stream.h"
 
 namespace tessera {
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "kernels/check.h"
+#include "base/check.h"
 #include "kernels/cpu/compress/query_sums.h"
 #include "kernels/cpu/simd/limits.h"
 

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <span>
 
-#include "kernels/check.h"
+#include "base/check.h"
 #include "kernels/cpu/compress/tile_scores.h"
 
 namespace tessera {

@@ -1,10 +1,10 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "kernels/check.h"
+#include "base/check.h"
 #include "kernels/cpu/compress/allocators.h"
 #include "kernels/cpu/compress/compaction.h"
-#include "kernels/cpu/compress/ops.h"
+#include "kernels/cpu/compress/compress_ops.h"
 #include "kernels/cpu/compress/rules.h"
 #include "kernels/cpu/pages/free_list.h"
 #include "kernels/cpu/pages/page_codec.h"

@@ -1,11 +1,11 @@
 #include <algorithm>
 #include <utility>
 
-#include "kernels/check.h"
+#include "base/check.h"
 #include "kernels/cpu/attention/rotated_pairs.h"
 #include "kernels/cpu/attention/tile_walk.h"
+#include "kernels/cpu/compress/compress_ops.h"
 #include "kernels/cpu/compress/decode_scoring.h"
-#include "kernels/cpu/compress/ops.h"
 #include "kernels/cpu/compress/query_sums.h"
 
 namespace tessera {

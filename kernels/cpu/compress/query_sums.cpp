@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "kernels/check.h"
+#include "base/check.h"
 #include "kernels/cpu/threads/thread_pool.h"
 
 namespace tessera {

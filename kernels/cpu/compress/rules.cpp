@@ -1,6 +1,6 @@
 #include "kernels/cpu/compress/rules.h"
 
-#include "kernels/check.h"
+#include "base/check.h"
 #include "kernels/cpu/compress/rule_row.h"
 
 namespace tessera {

@@ -1,6 +1,6 @@
 #include <cmath>
 
-#include "kernels/cpu/compress/ops.h"
+#include "kernels/cpu/compress/compress_ops.h"
 #include "kernels/cpu/compress/query_sums.h"
 #include "kernels/cpu/compress/row_scores.h"
 #include "kernels/cpu/pages/page_codec.h"

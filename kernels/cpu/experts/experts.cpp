@@ -3,8 +3,8 @@
 #include <limits>
 #include <utility>
 
-#include "kernels/check.h"
-#include "kernels/cpu/experts/ops.h"
+#include "base/check.h"
+#include "kernels/cpu/experts/experts_ops.h"
 #include "kernels/cpu/linear/linear.h"
 #include "kernels/cpu/threads/thread_pool.h"
 

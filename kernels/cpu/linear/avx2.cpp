@@ -1,7 +1,7 @@
 #include <immintrin.h>
 
 #include "kernels/cpu/linear/tile_table.h"
-#include "kernels/half.h"
+#include "kernels/matrix/half.h"
 
 namespace tessera {
 namespace {

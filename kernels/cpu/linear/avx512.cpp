@@ -1,5 +1,5 @@
 #include "kernels/cpu/linear/simd_avx512.h"
-#include "kernels/half.h"
+#include "kernels/matrix/half.h"
 
 namespace tessera {
 namespace {

@@ -3,7 +3,7 @@
 #include <cstring>
 
 #include "kernels/cpu/linear/panel.h"
-#include "kernels/half.h"
+#include "kernels/matrix/half.h"
 
 namespace tessera {
 

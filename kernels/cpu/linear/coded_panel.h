@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "kernels/weight.h"
+#include "kernels/matrix/weight.h"
 
 namespace tessera {
 

@@ -4,7 +4,7 @@
 #include <array>
 #include <span>
 
-#include "kernels/check.h"
+#include "base/check.h"
 #include "kernels/cpu/linear/kernels.h"
 #include "kernels/cpu/linear/panel.h"
 #include "kernels/cpu/threads/thread_pool.h"

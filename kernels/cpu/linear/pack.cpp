@@ -5,11 +5,11 @@
 #include <cstring>
 #include <span>
 
-#include "kernels/check.h"
+#include "base/check.h"
 #include "kernels/cpu/linear/linear.h"
 #include "kernels/cpu/linear/panel.h"
-#include "kernels/e4m3.h"
-#include "kernels/half.h"
+#include "kernels/matrix/e4m3.h"
+#include "kernels/matrix/half.h"
 
 namespace tessera {
 namespace {

@@ -2,8 +2,8 @@
 
 #include <cstdint>
 
+#include "base/check.h"
 #include "kernels/backend.h"
-#include "kernels/check.h"
 #include "kernels/cpu/linear/coded_panel.h"
 
 namespace tessera {

@@ -10,8 +10,8 @@
 #include "kernels/cpu/linear/linear.h"
 #include "kernels/cpu/linear/panel.h"
 #include "kernels/cpu/threads/thread_pool.h"
-#include "kernels/e4m3.h"
-#include "kernels/half.h"
+#include "kernels/matrix/e4m3.h"
+#include "kernels/matrix/half.h"
 
 // The oracle: one loop over the inputs for each output. It uses the same packed weights and the
 // same rounding of activations as the kernels that are compared with it.

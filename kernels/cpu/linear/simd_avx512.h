@@ -9,7 +9,7 @@
 namespace tessera {
 namespace {
 
-// The bf16 of each E4M3 with positive sign (kernels/e4m3.h), split into low and high bytes.
+// The bf16 of each E4M3 with positive sign (kernels/matrix/e4m3.h), split into low and high bytes.
 struct E4m3Tables {
   alignas(64) uint8_t low[128];
   alignas(64) uint8_t high[128];

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "kernels/cpu/linear/kernels.h"
-#include "kernels/weight.h"
+#include "kernels/matrix/weight.h"
 
 // Parts of the register tile, which is written once over a `Simd` type: R rows by V vectors of
 // outputs. Each sum runs over the inputs in ascending order for all R and V; this is the batch

@@ -1,11 +1,11 @@
 #include <algorithm>
 #include <cstring>
 
-#include "kernels/check.h"
-#include "kernels/cpu/low_rank/ops.h"
+#include "base/check.h"
+#include "kernels/cpu/low_rank/low_rank_ops.h"
 #include "kernels/cpu/low_rank/tiles.h"
 #include "kernels/cpu/threads/thread_pool.h"
-#include "kernels/half.h"
+#include "kernels/matrix/half.h"
 
 namespace tessera {
 namespace {

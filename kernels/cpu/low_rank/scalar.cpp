@@ -1,7 +1,7 @@
 #include <cstring>
 
 #include "kernels/cpu/low_rank/tiles.h"
-#include "kernels/half.h"
+#include "kernels/matrix/half.h"
 
 namespace tessera::scalar {
 namespace {

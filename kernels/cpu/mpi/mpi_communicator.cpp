@@ -9,7 +9,7 @@
 #include <limits>
 #include <thread>
 
-#include "kernels/check.h"
+#include "base/check.h"
 
 namespace tessera {
 namespace {

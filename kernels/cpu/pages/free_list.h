@@ -1,6 +1,6 @@
 #pragma once
 
-#include "kernels/check.h"
+#include "base/check.h"
 #include "kernels/kv/kv_pool.h"
 
 namespace tessera {

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "kernels/check.h"
+#include "base/check.h"
 #include "kernels/cpu/pages/page_codec.h"
 #include "kernels/cpu/simd/limits.h"
 #include "kernels/kv/rotation.h"

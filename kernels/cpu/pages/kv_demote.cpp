@@ -1,9 +1,9 @@
 #include <cstring>
 
-#include "kernels/check.h"
+#include "base/check.h"
 #include "kernels/cpu/pages/free_list.h"
 #include "kernels/cpu/pages/key_sketch.h"
-#include "kernels/cpu/pages/ops.h"
+#include "kernels/cpu/pages/kv_ops.h"
 #include "kernels/cpu/pages/token_ops.h"
 #include "kernels/cpu/simd/limits.h"
 #include "kernels/cpu/threads/thread_pool.h"

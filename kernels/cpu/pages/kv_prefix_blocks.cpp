@@ -1,9 +1,9 @@
 #include <algorithm>
 #include <cstring>
 
-#include "kernels/check.h"
+#include "base/check.h"
 #include "kernels/cpu/pages/free_list.h"
-#include "kernels/cpu/pages/ops.h"
+#include "kernels/cpu/pages/kv_ops.h"
 
 namespace tessera::scalar {
 namespace {

@@ -1,8 +1,8 @@
 #include <algorithm>
 
-#include "kernels/check.h"
+#include "base/check.h"
 #include "kernels/cpu/pages/free_list.h"
-#include "kernels/cpu/pages/ops.h"
+#include "kernels/cpu/pages/kv_ops.h"
 
 namespace tessera::scalar {
 namespace {

@@ -1,9 +1,9 @@
 #include <algorithm>
 #include <cstring>
 
-#include "kernels/check.h"
+#include "base/check.h"
 #include "kernels/cpu/pages/key_sketch.h"
-#include "kernels/cpu/pages/ops.h"
+#include "kernels/cpu/pages/kv_ops.h"
 #include "kernels/cpu/pages/page_codec.h"
 #include "kernels/cpu/pages/page_ops.h"
 #include "kernels/cpu/pages/token_ops.h"

@@ -6,9 +6,9 @@
 
 #include "kernels/cpu/pages/sparse_codec.h"
 #include "kernels/cpu/simd/limits.h"
-#include "kernels/e4m3.h"
 #include "kernels/kv/codebook_codes.h"
 #include "kernels/kv/rotation.h"
+#include "kernels/matrix/e4m3.h"
 
 namespace tessera {
 namespace {

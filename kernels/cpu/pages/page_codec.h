@@ -4,8 +4,8 @@
 #include <cstdint>
 
 #include "kernels/cpu/pages/page_ops.h"
-#include "kernels/half.h"
 #include "kernels/kv/kv_page.h"
+#include "kernels/matrix/half.h"
 
 namespace tessera {
 

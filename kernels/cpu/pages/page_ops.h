@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "kernels/cpu/pages/sparse_codec.h"
-#include "kernels/half.h"
+#include "kernels/matrix/half.h"
 
 namespace tessera {
 

@@ -4,7 +4,7 @@
 #include "kernels/cpu/pages/sparse_codec.h"
 #include "kernels/cpu/pages/token_ops.h"
 #include "kernels/cpu/simd/limits.h"
-#include "kernels/e4m3.h"
+#include "kernels/matrix/e4m3.h"
 
 namespace tessera::scalar {
 namespace {

@@ -3,9 +3,9 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/half.h"
 #include "kernels/kv/kv_page.h"
 #include "kernels/kv/sparse_layout.h"
+#include "kernels/matrix/half.h"
 
 namespace tessera {
 

@@ -6,8 +6,8 @@
 
 #include "kernels/cpu/pages/token_ops.h"
 #include "kernels/cpu/simd/limits.h"
-#include "kernels/half.h"
 #include "kernels/kv/codebook.h"
+#include "kernels/matrix/half.h"
 
 // Reads and writes the codes of one token at their places in a page (kernels/kv/kv_page.h). Only
 // files compiled with AVX2 include it.

@@ -1,8 +1,8 @@
 #include <cmath>
 
-#include "kernels/check.h"
+#include "base/check.h"
 #include "kernels/cpu/recurrence/delta_step.h"
-#include "kernels/cpu/recurrence/ops.h"
+#include "kernels/cpu/recurrence/recurrence_ops.h"
 #include "kernels/cpu/threads/thread_pool.h"
 
 namespace tessera {

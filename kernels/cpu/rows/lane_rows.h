@@ -4,7 +4,7 @@
 
 #include "kernels/cpu/rows/row_ops.h"
 #include "kernels/cpu/simd/exponential.h"
-#include "kernels/half.h"
+#include "kernels/matrix/half.h"
 
 namespace tessera {
 

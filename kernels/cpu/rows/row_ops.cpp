@@ -5,9 +5,9 @@
 #include <cstring>
 #include <numbers>
 
-#include "kernels/check.h"
+#include "base/check.h"
 #include "kernels/cpu/linear/linear.h"
-#include "kernels/cpu/rows/ops.h"
+#include "kernels/cpu/rows/layer_ops.h"
 #include "kernels/cpu/threads/thread_pool.h"
 
 namespace tessera {

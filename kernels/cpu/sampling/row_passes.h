@@ -15,10 +15,10 @@ struct Highest {
 struct Tokens {
   const float* logits;   // [count]
   int64_t count;         // > 0
-  const uint32_t* mask;  // [mask_words(count)], kernels/sampling.h; null: all tokens are allowed
+  const uint32_t* mask;  // [mask_words(count)], ops/sampling.h; null: all tokens are allowed
 };
 
-// Arguments of a sum of weights (weight_of, kernels/sampling.h).
+// Arguments of a sum of weights (weight_of, kernels/ops/sampling.h).
 // Requires: logits of allowed tokens <= best, best finite, temperature > 0.
 struct WeighArgs {
   Tokens tokens;

@@ -3,7 +3,7 @@
 #include <cstring>
 
 #include "kernels/cpu/sampling/row_passes.h"
-#include "kernels/sampling.h"
+#include "kernels/ops/sampling.h"
 
 namespace tessera {
 

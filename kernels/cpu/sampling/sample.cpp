@@ -2,9 +2,9 @@
 #include <bit>
 #include <functional>
 
-#include "kernels/check.h"
-#include "kernels/cpu/sampling/ops.h"
+#include "base/check.h"
 #include "kernels/cpu/sampling/row_passes_lanes.h"
+#include "kernels/cpu/sampling/sampling_ops.h"
 #include "kernels/cpu/threads/thread_pool.h"
 
 namespace tessera {

@@ -10,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-#include "kernels/check.h"
+#include "base/check.h"
 
 namespace tessera {
 namespace {

@@ -8,8 +8,8 @@
 #include "kernels/cpu/tiles/lane_softmax.h"
 #include "kernels/cpu/tiles/line_fetch.h"
 #include "kernels/cpu/tiles/pair_block.h"
-#include "kernels/e4m3.h"
-#include "kernels/half.h"
+#include "kernels/matrix/e4m3.h"
+#include "kernels/matrix/half.h"
 
 namespace tessera {
 

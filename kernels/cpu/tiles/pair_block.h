@@ -8,7 +8,7 @@
 #include "kernels/cpu/pages/kv_tile.h"
 #include "kernels/cpu/simd/limits.h"
 #include "kernels/cpu/tiles/sketch_sums.h"
-#include "kernels/half.h"
+#include "kernels/matrix/half.h"
 
 namespace tessera {
 

@@ -1,11 +1,11 @@
 #include <algorithm>
 #include <iterator>
 
-#include "kernels/check.h"
+#include "base/check.h"
 #include "kernels/cuda/attention/merge.h"
 #include "kernels/cuda/attention/task.h"
 #include "kernels/cuda/attention/warp_attention.h"
-#include "kernels/cuda/ops.h"
+#include "kernels/cuda/ops/cuda_ops.h"
 
 namespace tessera::cuda {
 namespace {

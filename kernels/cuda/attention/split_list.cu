@@ -1,6 +1,6 @@
-#include "kernels/check.h"
+#include "base/check.h"
 #include "kernels/cuda/attention/split_list.h"
-#include "kernels/cuda/ops.h"
+#include "kernels/cuda/ops/cuda_ops.h"
 #include "kernels/cuda/simt/block.h"
 
 namespace tessera::cuda {

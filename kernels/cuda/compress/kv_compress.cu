@@ -1,6 +1,6 @@
-#include "kernels/check.h"
+#include "base/check.h"
 #include "kernels/cuda/compress/job.h"
-#include "kernels/cuda/ops.h"
+#include "kernels/cuda/ops/cuda_ops.h"
 #include "kernels/cuda/pages/sparse_codec.h"
 #include "kernels/kv/row_budget.h"
 

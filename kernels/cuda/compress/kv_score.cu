@@ -1,7 +1,7 @@
-#include "kernels/check.h"
+#include "base/check.h"
 #include "kernels/cuda/compress/query_sums.h"
 #include "kernels/cuda/compress/score_warp.h"
-#include "kernels/cuda/ops.h"
+#include "kernels/cuda/ops/cuda_ops.h"
 
 namespace tessera::cuda {
 namespace {

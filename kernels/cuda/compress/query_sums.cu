@@ -1,4 +1,4 @@
-#include "kernels/check.h"
+#include "base/check.h"
 #include "kernels/cuda/compress/query_sums.h"
 #include "kernels/cuda/simt/simt.h"
 #include "kernels/kv/kv_page.h"

@@ -1,7 +1,7 @@
 #pragma once
 
+#include "kernels/device/stream.h"
 #include "kernels/ops/attention.h"
-#include "kernels/ops/stream.h"
 
 namespace tessera::cuda {
 

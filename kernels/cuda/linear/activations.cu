@@ -1,4 +1,4 @@
-#include "kernels/check.h"
+#include "base/check.h"
 #include "kernels/cuda/linear/activations.h"
 #include "kernels/cuda/linear/rounding.h"
 

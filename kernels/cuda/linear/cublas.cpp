@@ -9,11 +9,11 @@
 #include <tuple>
 #include <vector>
 
-#include "kernels/check.h"
+#include "base/check.h"
 #include "kernels/cuda/linear/activations.h"
 #include "kernels/cuda/linear/linear.h"
-#include "kernels/cuda/stream.h"
-#include "kernels/e4m3.h"
+#include "kernels/cuda/stream/cuda_stream.h"
+#include "kernels/matrix/e4m3.h"
 
 // Weights are stored in their original order, row by row: in bf16, f16 or f32, or as E4M3 with a
 // scale for each row. cuBLASLt computes products with sums in f32. Activations are rounded to the
@@ -33,7 +33,7 @@ constexpr int64_t kProven[] = {300, 64, 1};  // the first has the rows of all ot
 constexpr int kCandidates = 8;               // algorithms for each number of tokens
 constexpr size_t kWorkspaceBytes = size_t{32} << 20;
 constexpr int64_t kAlign = 256;
-constexpr uint32_t kOperandAlign = 64;  // models/aligned_memory.h
+constexpr uint32_t kOperandAlign = 64;  // models/weights/aligned_memory.h
 #define TESSERA_OUTER_SCALES 120900     // cuBLAS since CUDA 12.9
 constexpr size_t kOuterScalesSince = TESSERA_OUTER_SCALES;
 

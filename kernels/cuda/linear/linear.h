@@ -22,7 +22,7 @@ struct LinearOps {
 LinearOps linear_ops();
 
 // Returns: true for weights that these ops multiply; the sides of fp8 must be multiples of 16. A
-// checkpoint with others is refused by name (models/weights.cpp).
+// checkpoint with others is refused by name (models/weights/weights.cpp).
 constexpr bool multiplies(WeightFormat format, int64_t rows, int64_t cols) {
   return format == WeightFormat::f32 || format == WeightFormat::bf16 ||
          format == WeightFormat::f16 ||

@@ -4,7 +4,7 @@
 
 #include "kernels/cuda/linear/activations.h"
 #include "kernels/cuda/simt/block.h"
-#include "kernels/e4m3.h"
+#include "kernels/matrix/e4m3.h"
 
 namespace tessera::cuda {
 

@@ -5,8 +5,8 @@
 #include <cstdlib>
 #include <utility>
 
-#include "kernels/check.h"
-#include "kernels/cuda/stream.h"
+#include "base/check.h"
+#include "kernels/cuda/stream/cuda_stream.h"
 
 namespace tessera::cuda {
 namespace {

@@ -1,5 +1,5 @@
-#include "kernels/check.h"
-#include "kernels/cuda/ops.h"
+#include "base/check.h"
+#include "kernels/cuda/ops/cuda_ops.h"
 #include "kernels/cuda/pages/pool_plan.h"
 #include "kernels/cuda/pages/tile_writer.h"
 

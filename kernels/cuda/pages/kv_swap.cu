@@ -1,8 +1,8 @@
 #include <cstring>
 #include <vector>
 
-#include "kernels/check.h"
-#include "kernels/cuda/ops.h"
+#include "base/check.h"
+#include "kernels/cuda/ops/cuda_ops.h"
 #include "kernels/cuda/pages/pool_plan.h"
 
 // A snapshot has the CPU's bytes: for each row its counts, pages, residual buffer, sums of queries

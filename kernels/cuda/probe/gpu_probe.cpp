@@ -2,7 +2,7 @@
 
 #include "kernels/cuda/linear/linear.h"
 #include "kernels/cuda/probe/probe.h"
-#include "kernels/cuda/stream.h"
+#include "kernels/cuda/stream/cuda_stream.h"
 
 namespace tessera::cuda {
 namespace {

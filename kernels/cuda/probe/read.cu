@@ -2,7 +2,7 @@
 
 #include "kernels/cuda/probe/probe.h"
 #include "kernels/cuda/simt/simt.h"
-#include "kernels/view.h"
+#include "kernels/matrix/view.h"
 
 namespace tessera::cuda {
 namespace {

@@ -5,9 +5,9 @@
 
 #include "kernels/cuda/sampling/row_threads.h"
 #include "kernels/cuda/simt/simt.h"
-#include "kernels/sampling.h"
+#include "kernels/ops/sampling.h"
 
-// The choice of a token from a row (steps 4 and 5 of kernels/sampling.h), by one cluster. Each
+// The choice of a token from a row (steps 4 and 5 of kernels/ops/sampling.h), by one cluster. Each
 // query on a row is one pass of its threads; nothing is sorted or copied.
 namespace tessera::cuda {
 

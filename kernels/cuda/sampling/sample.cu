@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "kernels/cuda/ops.h"
+#include "kernels/cuda/ops/cuda_ops.h"
 #include "kernels/cuda/sampling/row_choice.h"
 #include "kernels/cuda/sampling/sample.h"
 #include "kernels/cuda/simt/simt.h"

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "kernels/backend.h"
-#include "kernels/cuda/simt/launch_shape.h"
+#include "kernels/cuda/stream/launch_shape.h"
 
 namespace tessera::cuda {
 

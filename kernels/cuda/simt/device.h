@@ -7,9 +7,9 @@
 #include <cstddef>
 #include <span>
 
+#include "base/check.h"
 #include "kernels/backend.h"
-#include "kernels/check.h"
-#include "kernels/cuda/stream.h"
+#include "kernels/cuda/stream/cuda_stream.h"
 
 #define TESSERA_KERNEL(...) __global__ void __launch_bounds__(__VA_ARGS__)
 #define TESSERA_DEVICE __device__ __forceinline__

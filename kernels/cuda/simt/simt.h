@@ -83,7 +83,7 @@
 
 #include <cstdint>
 
-#include "kernels/cuda/simt/launch_shape.h"
+#include "kernels/cuda/stream/launch_shape.h"
 
 namespace tessera::simt {
 

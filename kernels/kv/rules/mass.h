@@ -1,8 +1,7 @@
 #pragma once
 
-#include "kernels/kv/rounded.h"
-#include "kernels/kv/row_function.h"
-#include "kernels/kv/token_key.h"
+#include "kernels/kv/rules/row_function.h"
+#include "kernels/kv/rules/token_key.h"
 
 namespace tessera {
 

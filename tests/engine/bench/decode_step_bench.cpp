@@ -14,13 +14,13 @@
 #include <string>
 #include <vector>
 
+#include "base/check.h"
 #include "bench/shape.h"
-#include "kernels/check.h"
-#include "kernels/cpu/backend.h"
+#include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/threads/thread_pool.h"
 #include "kernels/kv/kv_arena.h"
-#include "models/random_checkpoint.h"
 #include "models/transformer.h"
+#include "models/weights/random_checkpoint.h"
 
 namespace tessera {
 namespace {

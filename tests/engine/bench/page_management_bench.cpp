@@ -16,7 +16,7 @@
 #include "bench/ops/paper_leankv.h"
 #include "engine/kv/kv_cache.h"
 #include "engine/kv/kv_presets.h"
-#include "kernels/cpu/backend.h"
+#include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/threads/thread_pool.h"
 #include "models/transformer.h"
 

@@ -57,7 +57,7 @@ TEST(Directions, GivesOrthonormalVectorsOfAMatrixWithoutFullRank) {
   }
 }
 
-TEST(Hadamard, IsItsOwnInverseAlsoInBlocks) {
+TEST(Hadamard, IsItsOwnInverseWholeAndInBlocks) {
   std::vector<float> elements(24);  // three blocks of eight
   std::iota(elements.begin(), elements.end(), 0.0f);
   const std::vector<float> before = elements;

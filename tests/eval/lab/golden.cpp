@@ -11,7 +11,7 @@
 #include "absl/strings/escaping.h"
 #include "eval/lab/attention.h"
 #include "kernels/cpu/threads/thread_pool.h"
-#include "models/text/tokenizer.h"
+#include "text/tokenizer.h"
 
 namespace tessera::lab {
 namespace {

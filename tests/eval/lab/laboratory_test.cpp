@@ -5,7 +5,7 @@
 
 #include "eval/lab/attention.h"
 #include "eval/lab/sequence.h"
-#include "models/random_checkpoint.h"
+#include "models/weights/random_checkpoint.h"
 #include "tests/eval/lab/golden.h"
 #include "tests/models/model_runner.h"
 #include "tests/models/temporary_directory.h"

@@ -7,8 +7,8 @@
 #include <filesystem>
 
 #include "eval/lab/sequence.h"
-#include "models/text/tokenizer.h"
 #include "tests/eval/lab/golden.h"
+#include "text/tokenizer.h"
 
 namespace tessera::lab {
 namespace {

@@ -1,4 +1,4 @@
-#include "kernels/cuda/backend.h"
+#include "kernels/cuda/cuda_backend.h"
 #include "tests/kernels/device.h"
 
 namespace tessera {

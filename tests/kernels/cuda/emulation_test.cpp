@@ -130,7 +130,7 @@ void run_copies(void (*kernel)(int32_t*), int32_t* out) {
   wait(Stream{});
 }
 
-TEST(EmulatedCopies, OfALaterGroupAreMissingUntilTheirWait) {
+TEST(EmulatedCopies, AreMissingUntilTheirGroupIsWaitedFor) {
   int32_t out[2];
   run_copies(copy_kernel<1, true>, out);
   EXPECT_EQ(out[0], 1);

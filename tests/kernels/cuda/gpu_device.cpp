@@ -9,10 +9,10 @@
 #include <mutex>
 #include <new>
 
-#include "kernels/check.h"
-#include "kernels/cuda/backend.h"
-#include "kernels/cuda/stream.h"
-#include "kernels/view.h"
+#include "base/check.h"
+#include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/stream/cuda_stream.h"
+#include "kernels/matrix/view.h"
 #include "tests/kernels/device.h"
 
 namespace {

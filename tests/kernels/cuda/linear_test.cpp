@@ -8,10 +8,10 @@
 #include <random>
 #include <vector>
 
-#include "kernels/cpu/backend.h"
+#include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/threads/thread_pool.h"
 #include "kernels/cuda/linear/activations.h"
-#include "kernels/e4m3.h"
+#include "kernels/matrix/e4m3.h"
 #include "tests/kernels/device.h"
 
 namespace tessera {

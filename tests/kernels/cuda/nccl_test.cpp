@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "kernels/cuda/nccl/nccl_communicator.h"
-#include "kernels/cuda/ops.h"
-#include "kernels/cuda/stream.h"
+#include "kernels/cuda/ops/cuda_ops.h"
+#include "kernels/cuda/stream/cuda_stream.h"
 #include "kernels/recording.h"
 
 namespace tessera::cuda {

@@ -129,7 +129,7 @@ TEST_P(CudaPages, TakeThePagesTheOracleTakes) {
 }
 
 // The second layer has a window of 100. Every op that treats its rows in another way takes a turn.
-TEST_P(CudaPages, OfWindowsMoveAsTheOraclesDo) {
+TEST_P(CudaPages, MoveInWindowsAsTheOraclesDo) {
   KvArenaShape shape = shape_of({kKvK8V4, kKvK4V2}, 8, 16);
   shape.page_bytes = 512;  // 16 tokens of one format, 32 of the other
   shape.windows.assign(static_cast<size_t>(shape.layers), 0);

@@ -7,7 +7,7 @@
 
 #include <set>
 
-#include "kernels/cuda/backend.h"
+#include "kernels/cuda/cuda_backend.h"
 #include "tests/kernels/shared_sequences.h"
 
 namespace tessera {

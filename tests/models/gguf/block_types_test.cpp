@@ -1,6 +1,6 @@
 // Each GGUF tensor type alone, bit for bit as PyPI's gguf decodes it (types_golden.py).
 
-#include "models/gguf/block_types.h"
+#include "files/block_types.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "models/stored_tensor.h"
+#include "files/stored_tensor.h"
 #include "nlohmann/json.hpp"
 #include "tests/models/temporary_directory.h"
 

@@ -5,11 +5,11 @@
 #include <set>
 #include <string>
 
-#include "models/checkpoint.h"
-#include "models/config.h"
+#include "files/safetensors.h"
+#include "models/checkpoint/checkpoint.h"
+#include "models/config/model_config.h"
 #include "models/gguf/tensor_names.h"
-#include "models/safetensors.h"
-#include "models/tensor_table.h"
+#include "models/weights/tensor_table.h"
 #include "tests/models/gguf/gguf_bytes.h"
 
 namespace tessera {

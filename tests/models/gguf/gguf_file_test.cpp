@@ -1,8 +1,9 @@
+#include "files/gguf/gguf_file.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "models/gguf/file.h"
-#include "models/gguf/model.h"
+#include "files/gguf/gguf_model.h"
 #include "tests/models/gguf/gguf_bytes.h"
 #include "tests/models/temporary_directory.h"
 

@@ -5,14 +5,15 @@
 
 #include <random>
 
-#include "kernels/cpu/backend.h"
-#include "models/checkpoint.h"
-#include "models/random_checkpoint.h"
-#include "models/text/tokenizer.h"
-#include "models/weights.h"
+#include "kernels/cpu/cpu_backend.h"
+#include "models/checkpoint/checkpoint.h"
+#include "models/checkpoint/read_model_config.h"
+#include "models/weights/random_checkpoint.h"
+#include "models/weights/weights.h"
 #include "tests/models/gguf/gguf_checkpoint.h"
 #include "tests/models/temporary_directory.h"
 #include "tests/models/tiny_models.h"
+#include "text/tokenizer.h"
 
 namespace tessera {
 namespace {

@@ -6,10 +6,11 @@
 
 #include <set>
 
-#include "models/checkpoint.h"
-#include "models/random_checkpoint.h"
-#include "models/rope_table.h"
-#include "models/weights.h"
+#include "models/checkpoint/checkpoint.h"
+#include "models/checkpoint/read_model_config.h"
+#include "models/config/rope_table.h"
+#include "models/weights/random_checkpoint.h"
+#include "models/weights/weights.h"
 #include "tests/models/gguf/gguf_checkpoint.h"
 #include "tests/models/model_runner.h"
 #include "tests/models/temporary_directory.h"
@@ -74,7 +75,7 @@ TEST(GgufModels, HaveTheLogitsOfTheSameWeightsInSafetensors) {
 }
 
 // One tensor of the file has all experts of a layer.
-TEST(GgufModels, OfExpertsHaveTheLogitsOfTheSameWeightsInSafetensors) {
+TEST(GgufModels, HaveTheLogitsOfSafetensorsForMixturesOfExperts) {
   std::set<std::string> families;
   for (const TinyModel& model : tiny_family_models()) {
     // Files need no key for the sum of the weights that their family has.
@@ -99,7 +100,7 @@ TEST(GgufModels, OfExpertsHaveTheLogitsOfTheSameWeightsInSafetensors) {
                             "GraniteMoeForCausalLM", "GraniteMoeSharedForCausalLM"));
 }
 
-TEST(GgufModels, OfQwen2ExpertsWithoutWidthsShareThatOfTheFeedForwardBlock) {
+TEST(GgufModels, ShareTheFeedForwardWidthAmongQwen2ExpertsWithoutWidths) {
   GgufBytes bytes = gguf_metadata(tiny_llama_config(), "qwen2moe");
   bytes.u32("qwen2moe.expert_count", 8).u32("qwen2moe.expert_used_count", 4);
   const TemporaryDirectory directory;
@@ -120,7 +121,7 @@ bool is_beyond_gguf(const ModelConfig& config) {
           architecture.gguf.unwindowed_every == 0);
 }
 
-TEST(GgufModels, OfEachFamilyHaveTheLogitsOfTheSameWeightsInSafetensors) {
+TEST(GgufModels, HaveTheLogitsOfSafetensorsForEachFamily) {
   std::set<std::string> families;
   for (TinyModel& model : tiny_family_models()) {
     if (model.name == "llama_biases") model.config.activation = Activation::silu;

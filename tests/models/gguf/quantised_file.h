@@ -4,8 +4,8 @@
 #include <random>
 #include <string>
 
-#include "models/stored_tensor.h"
-#include "models/tensor_table.h"
+#include "files/stored_tensor.h"
+#include "models/weights/tensor_table.h"
 #include "tests/models/gguf/gguf_checkpoint.h"
 
 namespace tessera {

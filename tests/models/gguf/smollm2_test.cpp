@@ -10,13 +10,14 @@
 #include <cstdlib>
 #include <fstream>
 
-#include "models/checkpoint.h"
-#include "models/text/chat_template.h"
-#include "models/text/tokenizer.h"
-#include "models/weights.h"
+#include "models/checkpoint/checkpoint.h"
+#include "models/checkpoint/read_model_config.h"
+#include "models/weights/weights.h"
 #include "nlohmann/json.hpp"
 #include "tests/models/model_runner.h"
 #include "tests/models/temporary_directory.h"
+#include "text/chat_template.h"
+#include "text/tokenizer.h"
 
 namespace tessera {
 namespace {

@@ -7,8 +7,8 @@
 #include <cmath>
 #include <cstring>
 
-#include "models/checkpoint.h"
-#include "models/weights.h"
+#include "models/checkpoint/checkpoint.h"
+#include "models/weights/weights.h"
 #include "tests/models/gguf/quantised_file.h"
 #include "tests/models/model_runner.h"
 #include "tests/models/temporary_directory.h"
@@ -69,7 +69,7 @@ class StoredWeights : public testing::Test {
   std::optional<Checkpoint> checkpoint_;
 };
 
-TEST_F(StoredWeights, OfEachTypeHaveTheNumbersOfTheFile) {
+TEST_F(StoredWeights, HaveTheNumbersOfTheFileForEachType) {
   for (const TensorType type : kBlockTypes) {
     SCOPED_TRACE(name(type));
     write([type](const std::string&) { return type; });
@@ -88,7 +88,7 @@ TEST_F(StoredWeights, OfEachTypeHaveTheNumbersOfTheFile) {
   }
 }
 
-TEST_F(StoredWeights, OfExpertsHaveTheNumbersOfTheFile) {
+TEST_F(StoredWeights, HaveTheNumbersOfTheFileForExperts) {
   config_.architecture = "MixtralForCausalLM";
   config_.experts = config_.own_experts = 3;
   config_.chosen_experts = 2;
@@ -108,7 +108,7 @@ TEST_F(StoredWeights, OfExpertsHaveTheNumbersOfTheFile) {
 
 // Within 5 % of the bytes of the file's tensors, K-quants within 12 %. Exact, because shapes are
 // multiples of the panels: the factors of Q4_K and Q5_K take 8 bits here and 6 there.
-TEST_F(StoredWeights, OfEachTypeTakeTheBytesOfTheFile) {
+TEST_F(StoredWeights, TakeTheBytesOfTheFileForEachType) {
   for (const TensorType type : kBlockTypes) {
     SCOPED_TRACE(name(type));
     write([type](const std::string&) { return type; });
@@ -139,7 +139,7 @@ TEST_F(StoredWeights, ShareTheTableWithATiedHead) {
   EXPECT_NE(converted->views().head.parts[0].data, converted->views().embedding_packed.data);
 }
 
-TEST_F(StoredWeights, OfOneProductMayDifferInFormat) {
+TEST_F(StoredWeights, MayDifferInFormatWithinOneProduct) {
   write(mixed);
   const auto weights = load();
   ASSERT_TRUE(weights.ok()) << weights.status();
@@ -203,7 +203,7 @@ TEST_F(StoredWeights, AreNotSharedByRanksWithinASuperblock) {
   EXPECT_EQ(weights->views().layers[0].down.front().parts[0].cols, 256);
 }
 
-TEST_F(StoredWeights, WithAnInfiniteScaleAreRefusedByName) {
+TEST_F(StoredWeights, AreRefusedByNameForAnInfiniteScale) {
   std::string file = quantised_file(config_, [](const std::string&) { return TensorType::q4_1; });
   const size_t norm = 256 * sizeof(float);     // the last tensor, behind the embedding
   file[file.size() - norm - 20 + 1] = '\x7c';  // the scale of the last block: infinity or NaN

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "kernels/e4m3.h"
-#include "models/safetensors.h"
+#include "files/safetensors.h"
+#include "kernels/matrix/e4m3.h"
 #include "nlohmann/json.hpp"
 #include "tests/models/temporary_directory.h"
 

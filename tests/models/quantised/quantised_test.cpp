@@ -7,8 +7,9 @@
 #include <random>
 
 #include "absl/strings/str_format.h"
-#include "models/checkpoint.h"
-#include "models/weights.h"
+#include "models/checkpoint/checkpoint.h"
+#include "models/checkpoint/read_model_config.h"
+#include "models/weights/weights.h"
 #include "tests/models/model_runner.h"
 #include "tests/models/quantised/quantised_checkpoint.h"
 

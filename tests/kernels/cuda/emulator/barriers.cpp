@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-#include "kernels/check.h"
+#include "base/check.h"
 
 namespace tessera::simt::emulation {
 namespace {

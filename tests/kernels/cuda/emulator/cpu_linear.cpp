@@ -7,7 +7,7 @@
 #include "kernels/cpu/threads/thread_pool.h"
 #include "kernels/cuda/linear/activations.h"
 #include "kernels/cuda/linear/linear.h"
-#include "kernels/e4m3.h"
+#include "kernels/matrix/e4m3.h"
 #include "tests/kernels/cuda/emulator/emulated_memory.h"
 #include "tests/kernels/cuda/emulator/emulated_stream.h"
 

@@ -3,7 +3,7 @@
 
 #include <cstring>
 
-#include "kernels/cuda/backend.h"
+#include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/linear/linear.h"
 #include "kernels/cuda/probe/probe.h"
 #include "kernels/cuda_library.h"

@@ -5,8 +5,8 @@
 #include <cstring>
 #include <map>
 
+#include "base/check.h"
 #include "kernels/backend.h"
-#include "kernels/check.h"
 #include "tests/kernels/cuda/emulator/emulated_stream.h"
 
 namespace tessera::simt::emulation {

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "kernels/device_memory.h"
+#include "kernels/device/device_memory.h"
 
 namespace tessera::simt::emulation {
 

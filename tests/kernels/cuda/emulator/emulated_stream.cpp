@@ -5,8 +5,8 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/check.h"
-#include "kernels/cuda/ops.h"
+#include "base/check.h"
+#include "kernels/cuda/ops/cuda_ops.h"
 #include "tests/kernels/cuda/emulator/emulated_memory.h"
 
 namespace tessera::simt::emulation {

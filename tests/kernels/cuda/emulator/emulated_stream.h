@@ -5,7 +5,7 @@
 #include <functional>
 #include <span>
 
-#include "kernels/cuda/simt/launch_shape.h"
+#include "kernels/cuda/stream/launch_shape.h"
 #include "kernels/recording.h"
 
 namespace tessera::simt::emulation {

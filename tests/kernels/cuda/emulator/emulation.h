@@ -17,10 +17,10 @@
 #include <span>
 #include <type_traits>
 
+#include "base/check.h"
 #include "kernels/backend.h"
-#include "kernels/check.h"
 #include "kernels/cuda/simt/simt.h"
-#include "kernels/half.h"
+#include "kernels/matrix/half.h"
 #include "tests/kernels/cuda/emulator/barriers.h"
 #include "tests/kernels/cuda/emulator/emulated_stream.h"
 

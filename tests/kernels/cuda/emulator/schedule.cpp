@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <numeric>
 
-#include "kernels/check.h"
+#include "base/check.h"
 
 namespace tessera::simt::emulation {
 namespace {

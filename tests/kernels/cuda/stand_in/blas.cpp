@@ -8,9 +8,9 @@
 #include <type_traits>
 #include <utility>
 
-#include "kernels/check.h"
-#include "kernels/e4m3.h"
-#include "kernels/half.h"
+#include "base/check.h"
+#include "kernels/matrix/e4m3.h"
+#include "kernels/matrix/half.h"
 #include "tests/kernels/cuda/stand_in/runtime.h"
 
 namespace tessera::stand_in {

@@ -9,9 +9,9 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/cuda/ops.h"
+#include "kernels/cuda/ops/cuda_ops.h"
 #include "kernels/cuda/probe/probe.h"
-#include "kernels/cuda/stream.h"
+#include "kernels/cuda/stream/cuda_stream.h"
 #include "kernels/recording.h"
 #include "tests/kernels/cuda/stand_in/runtime.h"
 

@@ -8,11 +8,11 @@
 #include <string_view>
 #include <vector>
 
-#include "kernels/cpu/backend.h"
+#include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/threads/thread_pool.h"
 #include "kernels/cuda/linear/linear.h"
-#include "kernels/cuda/ops.h"
-#include "kernels/cuda/stream.h"
+#include "kernels/cuda/ops/cuda_ops.h"
+#include "kernels/cuda/stream/cuda_stream.h"
 #include "tests/kernels/cuda/stand_in/blas.h"
 #include "tests/kernels/cuda/stand_in/runtime.h"
 

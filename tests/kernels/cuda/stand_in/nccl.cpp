@@ -2,7 +2,7 @@
 
 #include <nccl.h>
 
-#include "kernels/check.h"
+#include "base/check.h"
 #include "tests/kernels/cuda/stand_in/runtime.h"
 
 struct ncclComm {

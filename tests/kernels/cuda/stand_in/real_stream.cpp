@@ -3,7 +3,7 @@
 
 #include <utility>
 
-#include "kernels/cuda/stream.h"
+#include "kernels/cuda/stream/cuda_stream.h"
 #include "tests/kernels/cuda/emulator/emulated_stream.h"
 #include "tests/kernels/cuda/stand_in/runtime.h"
 

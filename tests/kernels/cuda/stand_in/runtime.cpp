@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/check.h"
+#include "base/check.h"
 #include "tests/kernels/cuda/emulator/emulated_memory.h"
 #include "tests/kernels/cuda/emulator/emulated_stream.h"
 
