@@ -4,8 +4,8 @@
 #include <utility>
 #include <vector>
 
-#include "engine/admission_order.h"
 #include "base/check.h"
+#include "engine/admission_order.h"
 #include "engine/draft.h"
 
 namespace tessera {

@@ -64,16 +64,6 @@ build() {  # build PRESET [cmake --build arguments]
     -DTESSERA_SCALAR_ONLY="$([ "$mode$preset" = asan ] && echo ON || echo OFF)" >/dev/null
   cmake --build --preset "$preset" -j "$jobs" "$@"
 }
-# Slow under a sanitizer, and about time or numbers more than about memory.
-slowest='Embedding.OfTheShippedModel|GoldenLogits|WeightFormats|RandomTraffic|ComesBeforePreemption|SparesDeterministic'
-slowest="$slowest|LossyPrompts.(AreCompressed|GetWhat|KeepTheAccountsWith)|Tenants.(Receive|Gain|Count|AtAHundred)"
-slowest="$slowest|Tenants.WithAHundred|Sections.(AtTheContextsEnd|NeedScores|OfAChat|OfADocument|OfGenerated|AreRightUnder|GiveUp)"
-# Left out of TSan: comparisons with oracles, whose kernels run with the same threads in other tests,
-# and simulations in one thread. They took 57 of 88 CPU minutes there. A whole evaluation took over 28.
-left_out_of_tsan='Attention\.Is|Attention\.(Sees|Stays|Of|HasTheSameBits(ForAnyChunks|Alone)|HasTheBits).*/scalar|KvScore\.'
-left_out_of_tsan="$left_out_of_tsan|GoldenLogits|SmolLm2\.Has|WeightFormats|KvCompress\.(Keeps|Serves)|EngineText\..*_(f32|bf16|f16)"
-left_out_of_tsan="$left_out_of_tsan|PrefixHit\.HasTheBits.*/(f16|f32|fp8|k4v2r|k3v3r|s50|replayed)|EngineSimulation\.Keeps|Tenants\.With|eval_quick_profile"
-
 skips() {  # skips COMMAND...: its exit status 77 says that it skipped
   "$@" || { code=$?; [ "$code" -eq 77 ] || exit "$code"; }
 }
@@ -130,7 +120,7 @@ part_of_all() {
       ;;
     tsan)
       part "tsan build" build tsan
-      part "tsan tests" ctest --preset tsan -j "$jobs" -LE long -E "$left_out_of_tsan"
+      part "tsan tests" ctest --preset tsan -j "$jobs" -LE "long|not_tsan"
       ;;
     cuda) part "cuda, every architecture" cuda "80-real;90a-real;90-virtual" ;;
     fuzz)
@@ -173,7 +163,7 @@ case "$mode" in
     ;;
   *)
     part "asan build" build asan --target sanitized_tests
-    part "asan tests" env TESSERA_SIMULATION_STEPS=50000 ctest --preset asan -j "$jobs" -L sanitized -LE long -E "$slowest"
+    part "asan tests" env TESSERA_SIMULATION_STEPS=50000 ctest --preset asan -j "$jobs" -L sanitized -LE long
     part "cuda, one architecture" cuda 90a-real
     part "release build" build release
     part clang-tidy skips sh tests/clang_tidy.sh --changed 2

@@ -44,7 +44,7 @@ class Links(unittest.TestCase):
         for path in tracked(".h", ".cpp", ".cu", ".py", ".sh", ".txt", ".yaml", ".proto", ".js", ".html", ".tpl"):
             for name, anchor in re.findall(r"(?<![\w./-])((?:[\w.-]+/)+[\w.-]+\.md)(?:#([\w-]+))?",
                                            (ROOT / path).read_text(errors="replace")):
-                if name.split("/")[0] in ("docs", "eval", "bench", "kernels", "models", "tests", "load"):
+                if name.split("/")[0] in ("docs", "eval", "bench", "base", "kernels", "files", "text", "models", "tests", "load"):
                     if name not in known or (anchor and anchor not in known[name]):
                         broken.append(f"{path}: {name}{'#' + anchor if anchor else ''}")
         self.assertEqual(broken, [])
@@ -72,6 +72,16 @@ class Claims(unittest.TestCase):
                 if re.search("lossless", paragraph, re.I) and not re.search("SmolLM2|Qwen|shipped model", paragraph):
                     unnamed.append(f"{document.path}: {paragraph.strip()[:80]}")
         self.assertEqual(unnamed, [])
+
+
+    def test_the_readme_counts_the_presets_that_drop_or_demote(self):
+        table = Document("docs/kv-presets.md").text.partition("## The choices")[2].partition("\n## ")[0]
+        names = re.findall(r"^\| `([^`]+)` \|", table, re.MULTILINE)
+        # A format, or one that is read in part, keeps every token.
+        dropping = [name for name in names if not re.match(r"f\d+$|k\dv\d", name)]
+        count = int(re.search(r"drops or demotes single tokens \| yes, (\d+) presets",
+                              Document("README.md").text)[1])
+        self.assertEqual(count, len(dropping), dropping)
 
 
 class Lengths(unittest.TestCase):
