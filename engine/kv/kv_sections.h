@@ -10,7 +10,7 @@ namespace tessera {
 // stores the tokens of its replay behind it. These are scored, and forgotten when the section is
 // compressed. The sequence then goes on behind the section.
 //
-// So a sequence reaches every position in the same state, by any steps, and whether its
+// So a sequence reaches every position in the same state, whatever steps it took, and whether its
 // first sections came from the prefix cache or not.
 struct KvSections {
   int32_t tokens = 0;      // of a section, and of its replay; 0: the policy does not replay

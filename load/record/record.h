@@ -16,7 +16,7 @@ enum class Verdict {
   correct,
   differs,  // from the idle server's answer, which this server does not promise to repeat
   missed,   // not the expected answer: an error of the server, or of its model
-  wrong,    // an error of the server, with any model
+  wrong,    // an error of the server, whatever its model
 };
 std::string_view name(Verdict verdict);
 

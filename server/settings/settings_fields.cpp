@@ -141,7 +141,8 @@ std::vector<SettingsField> limit_fields() {
                   "most bytes of responses that are kept for previous_response_id; 0: none are",
                   TESSERA_AT(routes.response_store)),
       integer_field("work-threads", "COUNT", {2, 1024},
-                    "threads that parse, apply templates and tokenize; one is for short requests",
+                    "threads that parse, apply templates and tokenize; one of them serves short "
+                    "requests alone",
                     TESSERA_AT(work.threads)),
   };
 }

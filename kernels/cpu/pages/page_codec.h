@@ -30,7 +30,7 @@ uint32_t code_of(float x, CodeRange range, int32_t bits);
 
 // Encodes or decodes one token of one KV head in a page of any format. Plain and slow: the oracle
 // of the vector code. The first token of a tile of codes clears the rest of the tile. Keys and
-// values are not rotated, in any format.
+// values are not rotated, whatever the format.
 // Requires: 0 <= token < layout.capacity; keys, values: [layout.head_dim].
 void encode_token(const KvPageLayout& layout, const float* keys, const float* values,
                   std::byte* page, int32_t token);
