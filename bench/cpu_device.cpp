@@ -1,5 +1,3 @@
-#include "bench/cpu_device.h"
-
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -11,6 +9,7 @@
 #include <string>
 
 #include "base/check.h"
+#include "bench/device.h"
 #include "bench/device_array.h"
 #include "bench/roofline.h"
 

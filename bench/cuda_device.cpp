@@ -1,9 +1,8 @@
-#include "bench/cuda_device.h"
-
 #include <chrono>
 #include <optional>
 #include <random>
 
+#include "bench/device.h"
 #include "bench/device_array.h"
 #include "kernels/cuda_library.h"
 

@@ -3,8 +3,6 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "bench/cpu_device.h"
-#include "bench/cuda_device.h"
 #include "bench/device_array.h"
 
 namespace tessera::bench {

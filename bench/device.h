@@ -84,4 +84,12 @@ class Device {
   void repeat(std::byte* to, int64_t bytes, std::span<const std::byte> pattern) const;
 };
 
+// Returns: a device that runs ops on the CPU cores of this machine. threads: 0 uses all cores.
+std::unique_ptr<Device> make_cpu_device(int threads);
+
+// Returns: the GPU that libtessera_cuda.so opens (kernels/cuda_library.h).
+// Errors: exits with a message that names the missing part: the library, the driver, a GPU or an
+// op.
+std::unique_ptr<Device> make_cuda_device();
+
 }  // namespace tessera::bench

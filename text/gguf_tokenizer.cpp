@@ -8,7 +8,6 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_replace.h"
 #include "base/status_macros.h"
-#include "files/gguf/token_type.h"
 #include "files/json_fields.h"
 #include "text/bpe_lists.h"
 #include "text/gguf_patterns.h"
@@ -26,7 +25,7 @@ using nlohmann::json;
 // A token list of a GGUF file; all three have the same length.
 struct TokenLists {
   std::vector<std::string_view> tokens;  // views of the file
-  json types;                            // numbers of token_type.h; empty: all are normal
+  json types;                            // kGgufNormalToken and others; empty: all are normal
   json scores;                           // numbers, or empty
 };
 

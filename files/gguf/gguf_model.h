@@ -12,6 +12,12 @@
 
 namespace tessera {
 
+// Numbers of tokenizer.ggml.token_type, which are those of sentencepiece.
+inline constexpr int kGgufNormalToken = 1;
+inline constexpr int kGgufControlToken = 3;
+inline constexpr int kGgufUserDefinedToken = 4;
+inline constexpr int kGgufLastTokenType = 6;
+
 // Returns: the GGUF file that a model's path names: the path itself if it is a file, or the only
 // .gguf file (of a split model, the first) of a directory without config.json; nullopt if the path
 // is any other directory or does not exist.

@@ -6,7 +6,6 @@
 #include <string>
 
 #include "base/status_macros.h"
-#include "files/gguf/token_type.h"
 #include "files/json_fields.h"
 
 namespace tessera {

@@ -4,7 +4,7 @@
 
 #include <set>
 
-#include "bench/cpu_device.h"
+#include "bench/device.h"
 
 namespace tessera::bench {
 namespace {
