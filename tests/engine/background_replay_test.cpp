@@ -215,7 +215,7 @@ TEST_F(BackgroundReplays, WaitForAFreeSlot) {
 }
 
 // One sequence after the other takes the only slot, so nothing is replayed.
-TEST_F(BackgroundReplays, ThatNeverRunLeaveWholeBlocksWhichAreEvicted) {
+TEST_F(BackgroundReplays, LeaveWholeBlocksToEvictionIfTheyNeverRun) {
   const auto engine = stepped(context_row_pages(stepped_options()), 1);
   for (int32_t i = 0; i < 12; ++i) {
     submit(*engine, random_tokens(2 * kSection + 10), 1);

@@ -83,7 +83,7 @@ TEST_F(Deadline, EndsARunningAndAWaitingRequestWithinOneStep) {
   EXPECT_TRUE(other->finish()->status.ok());
 }
 
-TEST_F(Deadline, ThatHasPassedBeforeTheRequestCameEndsItInTheFirstStep) {
+TEST_F(Deadline, EndsARequestInItsFirstStepIfItHasPassedBefore) {
   FakeEngine fake(options());
   const auto sink = fake.submit(request_until(seconds(1)));
   EXPECT_FALSE(fake.engine->step());

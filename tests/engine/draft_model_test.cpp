@@ -186,7 +186,7 @@ TEST_F(DraftModelTest, LeavesARequestAloneThatAsksForIt) {
   EXPECT_EQ(run(Drafter::same, {plain}).stats.drafts, 0);
 }
 
-TEST_F(DraftModelTest, OfAShorterContextIsRefusedWithTheNumbers) {
+TEST_F(DraftModelTest, RefusesAModelOfAShorterContextWithTheNumbers) {
   ASSERT_TRUE(write_random_checkpoint(directory_.path() / "short", small_model(128), 7).ok());
   EngineOptions shorter = options_;
   shorter.context = 128;

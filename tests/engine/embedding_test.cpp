@@ -113,7 +113,7 @@ INSTANTIATE_TEST_SUITE_P(Steps, Embedding,
                                          PooledShape{"of20_preempted", 20, 4}),
                          [](const auto& shape) { return shape.param.name; });
 
-TEST(Embedding, OfTheLastTokenUsesTheWholeCachedPrefixAndTheOthersTheirPart) {
+TEST(Embedding, UsesAsMuchOfACachedPrefixAsItsPoolingAllows) {
   FakeEngine fake(pooled_options(512));
   const std::vector<int32_t> prompt = prompt_of(192);
   const auto cached = [&](Pooling pooling) {
@@ -128,7 +128,7 @@ TEST(Embedding, OfTheLastTokenUsesTheWholeCachedPrefixAndTheOthersTheirPart) {
   EXPECT_EQ(cached(Pooling::cls), 0);
 }
 
-TEST(Embedding, OfStatesThatAreNoNumbersFailsByName) {
+TEST(Embedding, FailsByNameIfStatesAreNoNumbers) {
   FakeEngine fake(pooled_options(512));
   std::vector<int32_t> prompt = prompt_of(10);
   prompt[4] = FakeModel::kPoison;
@@ -143,7 +143,7 @@ TEST(Embedding, OfStatesThatAreNoNumbersFailsByName) {
 }
 
 // Their norm divides by an infinite sum of squares. The answer was an embedding of zeros.
-TEST(Embedding, OfStatesThatOverflowFailsByName) {
+TEST(Embedding, FailsByNameIfStatesOverflow) {
   FakeEngine fake(pooled_options(512));
   std::vector<int32_t> prompt = prompt_of(10);
   prompt[3] = prompt[4] = FakeModel::kOverflow;
@@ -158,7 +158,7 @@ TEST(Embedding, OfStatesThatOverflowFailsByName) {
 }
 
 // transformers computed them in f32 (eval/train/golden.py). The bound is relative to the length.
-TEST(Embedding, OfTheShippedModelAgreesWithPyTorch) {
+TEST(Embedding, AgreesWithPyTorchForTheShippedModel) {
   const std::filesystem::path root = TESSERA_SOURCE_DIR;
   const auto golden = nlohmann::json::parse(read_file(root / "tests/golden/tessera_tiny.json"));
   ThreadPool threads{2};

@@ -131,7 +131,7 @@ TEST(Grammar, EndsAtMaxTokensWhereItIsLonger) {
   EXPECT_EQ(sink->finish()->reason, FinishReason::length);
 }
 
-TEST(Grammar, ThatLeavesNoTokenFailsItsRequestAlone) {
+TEST(Grammar, FailsItsRequestAloneIfItLeavesNoToken) {
   FakeEngine fake(options_of(4));
   EngineRequest stuck = constrained(20, 100, 4);
   stuck.sampling.min_tokens = 10;  // forbids the end that the grammar demands

@@ -79,18 +79,18 @@ class KvBytes : public testing::Test {
   TemporaryDirectory directory_;
 };
 
-TEST_F(KvBytes, OfK8V4AreAtMost42PercentOfF16) {
+TEST_F(KvBytes, AreAtMost42PercentOfF16ForK8V4) {
   EXPECT_LE(share(stored("k8v4", {})), 0.42);
   // Serving leankv too adds token scores (1.6 %) and pages that hold either format (4 % slack).
   EXPECT_LE(share(stored("k8v4", {*find_kv_preset("leankv")})), 0.435);
 }
 
-TEST_F(KvBytes, OfK4V2AreAtMost23PercentOfF16) {
+TEST_F(KvBytes, AreAtMost23PercentOfF16ForK4V2) {
   EXPECT_LE(share(stored("k4v2", {})), 0.23);
   EXPECT_LE(share(stored("k4v2", {*find_kv_preset("leankv")})), 0.23);
 }
 
-TEST_F(KvBytes, OfF16AreThoseOfItsTokensAndLittleMore) {
+TEST_F(KvBytes, AreThoseOfTheTokensAndLittleMoreForF16) {
   const KvUsage usage = stored("f16", {});
   EXPECT_EQ(usage.f16_bytes, int64_t{kTokens} * 2 * 128 * 2);
   EXPECT_GE(share(usage), 1.0);

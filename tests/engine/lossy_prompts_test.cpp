@@ -172,7 +172,7 @@ TEST_F(LossyPrompts, ShareWhatTheyBeginWithAndNoMore) {
   }
 }
 
-TEST_F(LossyPrompts, OfOneArrivalAreASecondSight) {
+TEST_F(LossyPrompts, CountAsSeenBeforeIfTheyArriveTogether) {
   const auto engine = this->engine(*find_kv_preset("leankv"));
   const int32_t block = engine->stats().prefix_block_tokens;
   const int32_t shareable = shareable_tokens(find_kv_preset("leankv")->policy, 500) / block * block;
@@ -214,7 +214,7 @@ TEST_F(LossyPrompts, ReadWhatOthersLeft) {
   EXPECT_EQ(engine->stats().cache.blocks, blocks);
 }
 
-TEST_F(LossyPrompts, ThatArePinnedAreInsertedAtOnce) {
+TEST_F(LossyPrompts, AreInsertedAtOnceIfTheyArePinned) {
   const auto engine = this->engine(*find_kv_preset("leankv"));
   const int32_t block = engine->stats().prefix_block_tokens;
   EngineRequest request = request_of(prompt_of(500, 1), 100);
@@ -390,7 +390,7 @@ TEST_F(LossyPrompts, KeepTheAccountsWithPagesThatGroupsDoNotFill) {
 
 // A preempted first sample finds demoted blocks of its own answer. The next sample forks from its
 // prompt, whose blocks all lie in one tier.
-TEST_F(LossyPrompts, OfSamplesForkFromOneThatBeganWithDemotedBlocks) {
+TEST_F(LossyPrompts, ForkSamplesFromOneThatBeganWithDemotedBlocks) {
   EngineOptions options;
   options.max_step_tokens = 128;
   options.max_sequences = 2;

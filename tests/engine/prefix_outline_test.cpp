@@ -93,7 +93,7 @@ TEST(PrefixOutline, KeepsTheMostRecentlyUsedOfALargeTree) {
   }
 }
 
-TEST(PrefixOutline, OfMoreLockedBlocksThanFitKeepsWholeBeginnings) {
+TEST(PrefixOutline, KeepsWholeBeginningsIfMoreBlocksAreLockedThanFit) {
   constexpr int32_t kLength = 700;
   PrefixTree tree = tree_of(2 * kLength);
   const Node first = insert_path(tree, "", 1, kLength);

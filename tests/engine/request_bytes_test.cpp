@@ -103,7 +103,7 @@ TEST(RequestBytes, BringEveryField) {
   EXPECT_EQ(plain.deadline, std::nullopt);
 }
 
-TEST(RequestBytesDeathTest, ThatEndTooEarlyAreOurOwnBug) {
+TEST(RequestBytesDeathTest, AreOurOwnBugIfTheyEndTooEarly) {
   std::vector<std::byte> bytes;
   append_request(full_request(), bytes);
   std::span<const std::byte> left = std::span(bytes).first(bytes.size() / 2);

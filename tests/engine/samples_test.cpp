@@ -146,7 +146,7 @@ TEST(Samples, WaitWherePagesDoNotSufficeForAllForks) {
   expect_all_free(fake);
 }
 
-TEST(Samples, ThatArePreemptedTogetherAreComputedAnew) {
+TEST(Samples, AreComputedAnewAfterTheyWerePreemptedTogether) {
   FakeEngine fake(sampled_options(4, 4));
   EngineRequest request = seeded(130, 60);
   request.priority = 1;
@@ -193,7 +193,7 @@ TEST(Samples, AreCancelledOneByOne) {
   }
 }
 
-TEST(Samples, ReceiveThePromptOnceEachAlsoIfTheFirstIsCancelledInIt) {
+TEST(Samples, ReceiveThePromptOnceEachEvenIfTheFirstIsCancelledDuringIt) {
   for (int steps = 0; steps < 8; ++steps) {
     SCOPED_TRACE(steps);
     EngineOptions options = sampled_options(3);

@@ -16,7 +16,7 @@ namespace {
 
 class Sections : public SectionsTest {};
 
-TEST_F(Sections, OfAChatTakeThePresetsBytesAtEveryTurn) {
+TEST_F(Sections, TakeThePresetsBytesAtEveryTurnOfAChat) {
   const auto engine = this->engine();
   std::vector<int32_t> chat;
   int32_t closed = 0;  // tokens of the sections that the turns before have closed
@@ -72,7 +72,7 @@ TEST_F(Sections, NeedScoresOfOneSectionAlone) {
   EXPECT_EQ(ask(*among_all, random_tokens(900), 1).kv.usage.dropped, 3 * kSection / 2);
 }
 
-TEST_F(Sections, OfADocumentAreStoredOnceForAllItsQuestions) {
+TEST_F(Sections, AreStoredOnceForAllQuestionsAboutADocument) {
   constexpr int32_t kQuestions = 30;
   const auto alone = this->engine(false);
   const auto engine = this->engine();
@@ -212,7 +212,7 @@ TEST_F(Sections, AreRightUnderPressureAndCancellation) {
   EXPECT_EQ(engine->stats().pages_free, engine->stats().pages_total);
 }
 
-TEST_F(Sections, OfGeneratedTokensStayWholeIfThePolicySaysSo) {
+TEST_F(Sections, StayWholeForGeneratedTokensIfThePolicySaysSo) {
   KvPreset preset = short_sections(kSection);
   preset.policy.compress_generated = false;
   const auto engine = this->engine(true, 0, preset);
@@ -226,7 +226,7 @@ TEST_F(Sections, OfGeneratedTokensStayWholeIfThePolicySaysSo) {
   EXPECT_EQ(next.kv.usage.dropped, 3 * kSection / 2);
 }
 
-TEST_F(Sections, AtTheContextsEndStayWholeBecauseAReplayNeedsPositions) {
+TEST_F(Sections, StayWholeAtTheContextsEndBecauseAReplayNeedsPositions) {
   const auto engine = this->engine();
   const Finish finish = ask(*engine, random_tokens(kSectionContext - 2), 1);
   EXPECT_EQ(finish.kv.usage.dropped, (kSectionContext / kSection - 1) * kSection / 2);
@@ -260,7 +260,7 @@ TEST(SectionPolicies, AreRefusedByName) {
               HasSubstr("section is 512 tokens; with these presets it must be 256"));
 }
 
-TEST(SectionPolicies, OfARequestAreThoseOfAPreset) {
+TEST(SectionPolicies, AreTheSameForARequestAsForAPreset) {
   ThreadPool threads(1);
   const auto kv = KvCache::create({.preset = short_sections(kSection),
                                    .prefix_cache = true,
@@ -286,7 +286,7 @@ TEST(SectionPolicies, OfARequestAreThoseOfAPreset) {
   }
 }
 
-TEST_F(Sections, OfTwoScorersAreNotSharedByOneServer) {
+TEST_F(Sections, AreNotSharedByTwoScorersOfOneServer) {
   KvCacheOptions options = section_options(short_sections(kSection), 2, 512);
   options.also = {short_sections(kSection, "replay-50")};
   EXPECT_THAT(refusal(options),

@@ -36,7 +36,7 @@ TEST(SwapRoom, FillsGapsWithPartsThatFit) {
   EXPECT_LE(filled->bytes().data() + filled->bytes().size(), parts[2]->bytes().data());
 }
 
-TEST(SwapRoom, WithoutBytesGivesNone) {
+TEST(SwapRoom, GivesNoneIfItHasNoBytes) {
   EXPECT_FALSE(SwapRoom::make(0)->take(1).has_value());
 }
 

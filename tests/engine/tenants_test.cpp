@@ -170,7 +170,7 @@ TEST(Tenants, WithinTheirSharesPreemptNobody) {
 
 // Many tenants come and go. Each arrival is ahead of a tenant that always waits, but only by its
 // credit.
-TEST(Tenants, ThatArriveOneAfterAnotherDoNotStarveOneThatWaits) {
+TEST(Tenants, DoNotStarveOneThatWaitsByArrivingOneAfterAnother) {
   Load load(options_of(2));
   load.add({request_of_tenant(1, 1, 40, 20), 4});
   std::vector<std::shared_ptr<RecordingSink>> others;
@@ -254,7 +254,7 @@ Latency latency_beside(double times) {
 // With the load of 1.5 shares the first tenant takes all that the second one leaves. More load
 // makes its queue longer, but not the second one's latency. With less load, slots are free and
 // steps are shorter: a first token takes 1.25 times as long at 100 as at 1, the mean of six seeds.
-TEST(Tenants, AtAHundredTimesTheirShareCostAnotherAtMostATenthOfItsLatency) {
+TEST(Tenants, CostAnotherAtMostATenthOfItsLatencyAtAHundredTimesTheirShare) {
   std::printf("times its share   first token   whole request\n");
   std::map<double, Latency> of;
   for (const double times : {0.001, 1.0, 1.5, 100.0}) {
@@ -334,7 +334,7 @@ Latency latency_of(const Mix& mix, size_t others) {
 }
 
 // Each has its half of the 8 slots, and then the other one a hundred times as many requests.
-TEST(Tenants, WithAHundredTimesTheRequestsOfItsSlotsCostAnotherAtMostATenth) {
+TEST(Tenants, CostAnotherAtMostATenthWithAHundredTimesTheRequestsOfItsSlots) {
   std::printf("%-32s first token, 4 and 400    whole request, 4 and 400\n", "");
   for (const Mix& mix :
        {Mix{"the same requests", 40, 20, 40, 20, 4}, Mix{"beside long prompts", 40, 20, 200, 5, 4},

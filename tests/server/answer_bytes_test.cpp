@@ -18,7 +18,7 @@ TEST(AskedTokens, AreTheRestOfTheContextWithoutLogProbabilities) {
   EXPECT_EQ(asked_tokens(with_logprobs(20), 1, 100, kMost), 100);
 }
 
-TEST(AskedTokens, OfLogProbabilitiesTakeAnEighthOfTheMostBytes) {
+TEST(AskedTokens, TakeAnEighthOfTheMostBytesForLogProbabilities) {
   const GenerateRequest request = with_logprobs(20);
   const int32_t tokens = asked_tokens(request, 2, 131'072, kMost);
   EXPECT_LT(tokens, 2048);

@@ -39,7 +39,7 @@ TEST(DraftSource, HasTheVocabularyOfTheServedModel) {
   EXPECT_TRUE((*source)->check_vocabulary(**served).ok());
 }
 
-TEST(DraftSource, WithAnotherVocabularyIsRefusedByName) {
+TEST(DraftSource, IsRefusedByNameForAnotherVocabulary) {
   const auto source = open(kShipped);
   ASSERT_TRUE(source.ok()) << source.status();
   const absl::Status status = (*source)->check_vocabulary(FakeTokenizer());
@@ -49,7 +49,7 @@ TEST(DraftSource, WithAnotherVocabularyIsRefusedByName) {
                     HasSubstr("and 258 tokens")));
 }
 
-TEST(DraftSource, ThatDoesNotExistIsRefusedByName) {
+TEST(DraftSource, IsRefusedByNameIfItDoesNotExist) {
   const auto source = open("/nowhere");
   ASSERT_FALSE(source.ok());
   EXPECT_THAT(std::string(source.status().message()), HasSubstr("draft-model: "));

@@ -13,7 +13,7 @@ struct Sized {
   int depth = 0;
 };
 
-TEST(PatternSize, OfARegexHasItsRepeatsWrittenOut) {
+TEST(PatternSize, CountsTheRepeatsOfARegexWrittenOut) {
   for (const Sized& one : {
            Sized{"", 0},
            Sized{"abc", 3},
@@ -35,7 +35,7 @@ TEST(PatternSize, OfARegexHasItsRepeatsWrittenOut) {
   }
 }
 
-TEST(PatternSize, OfAGrammarCountsATextAndANameOnce) {
+TEST(PatternSize, CountsATextAndANameOfAGrammarOnce) {
   for (const Sized& one : {
            Sized{R"(root ::= "hello world" | other)", 3},
            Sized{R"(root ::= ("ab" c){5} # a{1000})", 11, 1},

@@ -90,7 +90,7 @@ TEST_F(GrpcCalls, AreRefusedWithoutAKeyBeforeTheirMessage) {
   EXPECT_EQ(unknown.stream().Finish().error_code(), grpc::StatusCode::UNIMPLEMENTED);
 }
 
-TEST_F(GrpcCalls, OfTheHealthServiceMakeWayForOneMore) {
+TEST_F(GrpcCalls, MakeWayForOneMoreIfTheyAreOfTheHealthService) {
   start_small();
   std::deque<Watching> watching;
   health_v1::HealthCheckResponse response;
@@ -110,7 +110,7 @@ TEST_F(GrpcCalls, OfTheHealthServiceMakeWayForOneMore) {
   }
 }
 
-TEST_F(GrpcCalls, ThatSendNoRequestMakeWayForThoseThatDo) {
+TEST_F(GrpcCalls, MakeWayIfTheySendNoRequest) {
   start_small();
   std::deque<Generating> generating;
   for (std::size_t i = 0; i < 2 * kCalled; ++i) {
@@ -125,7 +125,7 @@ TEST_F(GrpcCalls, ThatSendNoRequestMakeWayForThoseThatDo) {
   listener_->stop();
 }
 
-TEST_F(GrpcCalls, ThatRunMakeWayForNone) {
+TEST_F(GrpcCalls, MakeWayForNoneWhileTheyRun) {
   start_small();
   std::deque<ClientStream> running;
   for (std::size_t i = 0; i < kCalled; ++i) {

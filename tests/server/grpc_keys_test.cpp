@@ -56,7 +56,7 @@ TEST_F(GrpcKeys, OpenEveryCall) {
   EXPECT_TRUE(reader->Finish().ok());
 }
 
-TEST_F(GrpcKeys, WithoutOneEveryCallIsUnauthenticated) {
+TEST_F(GrpcKeys, LeaveEveryCallWithoutOneUnauthenticated) {
   for (const char* wrong : {"", "Bearer three", "one", "Basic OmE="}) {
     SCOPED_TRACE(wrong);
     const auto refused = [&](const auto& call) {

@@ -115,7 +115,7 @@ TEST_F(HttpFields, UnknownOnesAreLeftOutWithAWarningIfTheServerIsLenient) {
   }
 }
 
-TEST_F(HttpFields, ThatChangeAnAnswerAreRefusedByALenientServerToo) {
+TEST_F(HttpFields, AreRefusedByALenientServerTooIfTheyChangeAnAnswer) {
   start({}, {.lenient = true});
   HttpClient client(port());
   for (const auto& [body, param] : std::vector<std::pair<std::string, std::string>>{

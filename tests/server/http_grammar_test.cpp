@@ -69,7 +69,7 @@ TEST_F(HttpGrammar, AreRefusedByAnEventAfterAPing) {
   EXPECT_THAT(last.body, testing::EndsWith("data: [DONE]\n\n"));
 }
 
-TEST_F(HttpGrammar, ThatDoNotCompileAreTheClientsErrorAlsoInAStream) {
+TEST_F(HttpGrammar, IsTheClientsErrorIfItDoesNotCompileInAStreamToo) {
   for (const char* const stream : {"", R"("stream":true,)"}) {
     const json body = post(stream + std::string(R"("guided_regex":"bad")"));
     EXPECT_EQ(last.status, 400);

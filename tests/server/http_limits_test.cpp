@@ -196,7 +196,7 @@ TEST_F(HttpLimits, CutsOffAClientThatDoesNotReadButNotASlowOne) {
   EXPECT_FALSE(deaf.read_until(end));
 }
 
-TEST_F(HttpLimits, WithoutKeysALoopbackServerKnowsItsOwnNamesOnly) {
+TEST_F(HttpLimits, LetALoopbackServerWithoutKeysKnowItsOwnNamesOnly) {
   start_with_answers();
   HttpClient client(port());
   const auto ask = [&](const std::string& host, const std::string& headers) {

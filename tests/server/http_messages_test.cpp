@@ -80,7 +80,7 @@ TEST_F(HttpMessages, StreamTheSameInEvents) {
   EXPECT_THAT(last.body, HasSubstr(R"("delta":{"stop_reason":"tool_use","stop_sequence":null})"));
 }
 
-TEST_F(HttpMessages, OfLongPromptsSendPingsAfterTheFirstEvent) {
+TEST_F(HttpMessages, SendPingsAfterTheFirstEventOfALongPrompt) {
   start({.ping_interval = std::chrono::milliseconds(20)});
   HttpClient client(port());
   client.send(print_post("/v1/messages", "{" + std::string(kHello) + R"(,"stream":true})"));

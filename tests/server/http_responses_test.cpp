@@ -350,7 +350,7 @@ TEST(ResponseStore, TakesFromTheOwnerWithTheMost) {
   EXPECT_TRUE(store.erase("small", "s"));
 }
 
-TEST_F(HttpResponses, OfLongPromptsSendPingsAfterTheFirstEvents) {
+TEST_F(HttpResponses, SendPingsAfterTheFirstEventsOfALongPrompt) {
   start({.ping_interval = std::chrono::milliseconds(20)});
   HttpClient client(port());
   client.send(print_post("/v1/responses", R"({"input":"a","stream":true})"));

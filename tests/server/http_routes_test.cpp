@@ -69,7 +69,7 @@ TEST_F(HttpRoutes, WaitForTheModelIfTheirEndpointTakesIt) {
 }
 
 // Clients of OpenAI's dialect add "/chat/completions" to a base URL that may lack "/v1".
-TEST_F(HttpRoutes, OfOpenAIsDialectAreThereWithoutTheVersionToo) {
+TEST_F(HttpRoutes, OfferOpenAIsDialectWithoutTheVersionToo) {
   std::set<std::string_view> found;
   for (const Route& route : kRoutes) {
     for (const std::string_view stem :

@@ -101,7 +101,7 @@ TEST_F(HttpScores, GivesTheBestFewWithOrWithoutTheirTexts) {
   EXPECT_EQ(results(50), 3u);
 }
 
-TEST_F(HttpScores, OfTheSameValueKeepTheirOrder) {
+TEST_F(HttpScores, KeepTheOrderOfEqualValues) {
   start_answering();
   const json same =
       answer("/rerank", {{"query", "bbbbb"}, {"documents", {"a", "a", "a", "bbbbb", "a"}}});

@@ -186,7 +186,7 @@ TEST_F(HttpStream, ReportsAFailureAsAnEvent) {
   EXPECT_EQ(events[2], "[DONE]");
 }
 
-TEST_F(HttpStream, OfHttp10EndsWithTheConnection) {
+TEST_F(HttpStream, EndsWithTheConnectionInHttp10) {
   start_with_answer("Hello");
   HttpClient client(port());
   const std::string body = kStream;
@@ -342,7 +342,7 @@ TEST_F(HttpStream, ManyAtOnceAreNotInterleaved) {
   }
 }
 
-TEST_F(HttpStream, OfAllChoicesAreToldApartByTheirIndex) {
+TEST_F(HttpStream, TellsAllChoicesApartByTheirIndex) {
   fake.engine->answer_with([](const EngineRequest& request) {
     return std::string(20, static_cast<char>(request.prompt.back()));
   });

@@ -77,7 +77,7 @@ TEST(KvOverrides, IsRefusedByName) {
               HasSubstr("'pooling' is no longer"));
 }
 
-TEST(KvOverrides, OfGrpcNameTheSuccessorOfARetiredField) {
+TEST(KvOverrides, NameTheSuccessorOfARetiredFieldOverGrpc) {
   v1::KvOptions options;
   ASSERT_TRUE(
       google::protobuf::TextFormat::ParseFromString("preset: 'snapkv' score_decay: 0.5", &options));
@@ -86,7 +86,7 @@ TEST(KvOverrides, OfGrpcNameTheSuccessorOfARetiredField) {
               HasSubstr("'score_decay' is no longer served: take score_window"));
 }
 
-TEST(KvOverrides, OfAnotherTypeIsRefusedWhereItIsRead) {
+TEST(KvOverrides, RefuseAnotherTypeWhereItIsRead) {
   for (const char* body :
        {R"({"prompt":"a","kv_cache":3})", R"({"prompt":"a","kv_cache":{"preset":1}})",
         R"({"prompt":"a","kv_cache":{"sinks":null}})", R"({"prompt":"a","kv_cache":{"low":{}}})"}) {

@@ -340,7 +340,7 @@ TEST_F(Repeats, AreLimitedAndCounted) {
   EXPECT_EQ(lines(), "accept: error 78\n");
 }
 
-TEST_F(Repeats, OfLessThanAWarningPass) {
+TEST_F(Repeats, PassBelowAWarning) {
   for (int i = 0; i < 3; ++i) {
     log(100, spdlog::level::info, "reload");
   }
@@ -408,7 +408,7 @@ TEST(MemoryGuard, ShrinksWhatRequestsLeftBehindUntilRequestsAreTaken) {
   EXPECT_LE(shrinks, 4) << "no more than needed";
 }
 
-TEST(MemoryGuard, WithoutALimitRefusesNothing) {
+TEST(MemoryGuard, RefusesNothingWithoutALimit) {
   const MemoryGuard guard(0, [] { return false; });
   EXPECT_TRUE(guard.check().ok());
   EXPECT_GT(guard.resident(), 0);

@@ -72,7 +72,7 @@ TEST(OldTurns, StayIfTheRestIsTooLongByItself) {
 }
 
 // The count knows nothing of the template, which here prints a role of 60 bytes.
-TEST(OldTurns, FitAlsoIfTheTemplatePrintsMuchMore) {
+TEST(OldTurns, FitEvenIfTheTemplatePrintsMuchMore) {
   FakeService fake;
   Prompt prompt = Conversation{};
   const std::string role(60, 'r');

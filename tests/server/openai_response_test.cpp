@@ -44,7 +44,7 @@ TEST(CompletionResponse, HasOpenAisShape) {
             json::parse(R"({"role":"assistant","content":"a"})"));
 }
 
-TEST(CompletionEvent, OfAChatNamesTheRoleOnceAndTheReasonAtTheEnd) {
+TEST(CompletionEvent, NamesAChatsRoleOnceAndTheReasonAtTheEnd) {
   const json first =
       event_json(print_event(head(true), {.index = 0, .text = "Hi", .first = true}, std::nullopt));
   EXPECT_EQ(first.at("object"), "chat.completion.chunk");

@@ -135,7 +135,7 @@ TEST(ChatTools, AreShownWithoutHintsOfTheClient) {
               ElementsAre(R"({"type":"function","function":{"name":"f"}})"));
 }
 
-TEST(ChatTools, ThatTheServerWouldRunAreLeftOutWithAWarning) {
+TEST(ChatTools, AreLeftOutWithAWarningIfTheServerWouldRunThem) {
   const CompletionRequest request = tool_chat(R"("tools":[{"type":"web_search\n"},
       {"type":"function","function":{"name":"f"}}],"tool_choice":"required",
       "web_search_options":{})");
@@ -147,7 +147,7 @@ TEST(ChatTools, ThatTheServerWouldRunAreLeftOutWithAWarning) {
 }
 
 // The published API calls them hints, or keeps them in its own records.
-TEST(ChatFields, ThatChangeNoAnswerAreAccepted) {
+TEST(ChatFields, AreAcceptedIfTheyChangeNoAnswer) {
   for (const char* const fields :
        {R"("store":true)", R"("metadata":{"a":"b"})", R"("service_tier":"priority")",
         R"("verbosity":"low")", R"("prediction":{"type":"content","content":"x"})", R"("user":"u")",
