@@ -36,15 +36,19 @@ ModelConfig config_of(const std::string& name) {
 }
 
 // The logits of the entry, within the bound.
-void expect_near(const json& entry, const Logits& found, double bound) {
+// Returns: the largest difference.
+double expect_near(const json& entry, const Logits& found, double bound) {
+  double largest = 0;
   for (const json& at : entry.at("logits")) {
     const auto expected = at.at("values").get<std::vector<double>>();
     const auto& row = found.at(at.at("position").get<size_t>());
-    ASSERT_EQ(expected.size(), row.size());
-    for (size_t i = 0; i < expected.size(); ++i) {
-      ASSERT_NEAR(double{row[i]}, expected[i], bound) << at.at("position") << ", " << i;
+    EXPECT_EQ(expected.size(), row.size());
+    for (size_t i = 0; i < std::min(expected.size(), row.size()); ++i) {
+      largest = std::max(largest, std::fabs(double{row[i]} - expected[i]));
     }
   }
+  EXPECT_LT(largest, bound);
+  return largest;
 }
 
 // Returns: the largest difference of two logits.
@@ -148,7 +152,8 @@ TEST(LiveLora, LogitsAreThoseOfPeft) {
     SCOPED_TRACE(name);
     const Adapter adapter = runner.model().load_adapter(directory / name).value();
     const auto ids = entry.at("ids").get<std::vector<int32_t>>();
-    expect_near(entry, runner.sequence(ids, 64, adapter.get()), 1e-4);
+    const double largest = expect_near(entry, runner.sequence(ids, 64, adapter.get()), 1e-4);
+    std::printf("%s: logits differ by %.1e at most\n", name.c_str(), largest);
   }
 }
 
