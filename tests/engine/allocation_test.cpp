@@ -11,6 +11,7 @@
 #include "engine/tier/disk_store.h"
 #include "tests/engine/engine_fixture.h"
 #include "tests/engine/even_grammar.h"
+#include "tests/engine/fake_drafter.h"
 #include "tests/engine/random_traffic.h"
 #include "tests/models/temporary_directory.h"
 
@@ -135,6 +136,44 @@ TEST(EngineStepWithStores, AllocatesNothingForPromptsThatAreWrittenAndReadAgain)
   EXPECT_EQ(sink->finished, 40);
   EXPECT_GT(fake.engine->stats().tiers.restored_blocks, 10);
   EXPECT_EQ(fake.model->defect(), "");
+}
+
+// Drafts begin where few requests run and none waits.
+TEST(EngineStepWithDrafts, AllocatesNothingWithADraftModelAndFromTheTextItself) {
+  EngineOptions options;
+  options.context = 256;
+  options.max_sequences = 4;
+  options.max_step_tokens = 64;
+  options.speculation = true;
+  options.draft_step_cost = 0.02f;
+  for (const bool by_model : {false, true}) {
+    FakeEngine fake(options, kKvPresetF32, {}, 0,
+                    by_model ? std::make_unique<FakeDrafter>(options.context, 0.3) : nullptr);
+    const auto sink = std::make_shared<NullSink>();
+    for (int32_t i = 0; i < 24; ++i) {  // three at once
+      EngineRequest request = request_of(prompt_of(10 + 5 * i, i), 100);
+      request.sampling.temperature = i % 2 == 0 ? 0.0f : 0.5f;
+      request.sampling.seed = static_cast<uint64_t>(i);
+      request.sampling.top_logprobs = i % 3;
+      if (!by_model) {
+        request.sampling.allowed_token_ids = {10, 11};  // repetitions
+      } else if (i % 4 == 3) {
+        request.ignore_eos = false;
+        request.grammar = std::make_shared<EvenGrammar>(80);
+      }
+      request.sinks = {sink};
+      ASSERT_TRUE(fake.engine->submit(std::move(request)).ok());
+      for (bool works = i % 3 == 2; works;) {
+        const int64_t before = allocations;
+        works = fake.engine->step();
+        ASSERT_EQ(allocations - before, 0);
+      }
+    }
+    EXPECT_EQ(sink->finished, 24);
+    EXPECT_GT(fake.engine->stats().accepted_tokens, 100);
+    EXPECT_GT(fake.engine->stats().drafted_tokens, fake.engine->stats().accepted_tokens);
+    EXPECT_EQ(fake.model->defect(), "");
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(

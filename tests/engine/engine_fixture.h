@@ -23,15 +23,15 @@ struct FakeEngine {
 
   // Uses f32 pages by default.
   explicit FakeEngine(const EngineOptions& options) : FakeEngine(options, kKvPresetF32, {}) {}
-  // window: of the second layer, in tokens; 0: none.
+  // window: of the second layer, in tokens; 0: none. draft: a second model; null: none.
   FakeEngine(EngineOptions options, const KvPreset& kv, const std::vector<KvPreset>& also,
-             int32_t window = 0) {
+             int32_t window = 0, std::unique_ptr<Transformer> draft = nullptr) {
     options.kv = kv;
     options.kv_also = also;
     auto owned = std::make_unique<FakeModel>(options.context, 2, 2, window);
     model = owned.get();
-    auto made =
-        Engine::create(options, std::move(owned), cpu_backend(CpuIsa::scalar), threads.stream());
+    auto made = Engine::create(options, std::move(owned), cpu_backend(CpuIsa::scalar),
+                               threads.stream(), std::move(draft));
     EXPECT_TRUE(made.ok()) << made.status();
     engine.reset(static_cast<BatchingEngine*>(std::move(made).value().release()));
   }

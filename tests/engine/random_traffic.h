@@ -123,6 +123,10 @@ class RandomTraffic {
     if (chance(0.05)) {
       request.sampling.prompt_logprobs = pick(0, 3);
     }
+    if (chance(0.2)) {  // texts that repeat themselves, so that drafts from them are often right
+      request.sampling.allowed_token_ids = {pick(3, 30), pick(31, FakeModel::kVocab - 1)};
+      request.ignore_eos = true;
+    }
     if (chance(0.1)) {
       request.deadline = now + std::chrono::milliseconds(pick(0, 200));
     }
