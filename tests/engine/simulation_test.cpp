@@ -1,6 +1,8 @@
 // Random traffic through the real scheduler, KV accounting, sampler and engine over the fake model.
 // TESSERA_SIMULATION_STEPS and TESSERA_SIMULATION_SEED set its length and its seed.
 
+#include "tests/engine/simulation.h"
+
 #include <gtest/gtest.h>
 
 #include <csignal>
@@ -8,8 +10,6 @@
 #include <cstdlib>
 #include <map>
 #include <string>
-
-#include "tests/engine/simulation.h"
 
 namespace tessera {
 namespace {
