@@ -1,9 +1,10 @@
 #include "server/adapters/adapter_list.h"
 
+#include <fmt/format.h>
+
 #include <set>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 
 namespace tessera {
@@ -17,10 +18,10 @@ absl::StatusOr<std::vector<NamedAdapter>> parse_adapters(std::string_view text) 
     const std::pair<std::string, std::string> parts =
         absl::StrSplit(entry, absl::MaxSplits('=', 1));
     if (parts.first.empty() || parts.second.empty()) {
-      return absl::InvalidArgumentError(absl::StrCat("'", entry, "' is not NAME=PATH"));
+      return absl::InvalidArgumentError(fmt::format("'{}' is not NAME=PATH", entry));
     }
     if (!seen.insert(parts.first).second) {
-      return absl::InvalidArgumentError(absl::StrCat("'", parts.first, "' stands there twice"));
+      return absl::InvalidArgumentError(fmt::format("'{}' stands there twice", parts.first));
     }
     adapters.push_back({parts.first, parts.second});
   }

@@ -285,7 +285,7 @@ void AdapterStore::settle(const std::string& name, uint64_t number,
     }
   }
   // The last one gets the store's own reference, so that an adapter that none keeps is unused.
-  for (size_t i = 0; i < waiting.size(); ++i) {
+  for (std::size_t i = 0; i < waiting.size(); ++i) {
     waiting[i](i + 1 < waiting.size() ? result : std::move(result));
   }
 }

@@ -221,7 +221,7 @@ std::string print_messages_error(const absl::Status& status, int code) {
        {"error", {{"type", error_type(code)}, {"message", std::string(status.message())}}}});
 }
 
-std::string print_token_count(size_t tokens) {
+std::string print_token_count(std::size_t tokens) {
   return print_json({{"input_tokens", tokens}});
 }
 

@@ -15,6 +15,6 @@ std::unique_ptr<AnswerPrinter> make_messages_printer(const std::string& model);
 std::string print_messages_error(const absl::Status& status, int code);
 
 // Returns: {"input_tokens": tokens}.
-std::string print_token_count(size_t tokens);
+std::string print_token_count(std::size_t tokens);
 
 }  // namespace tessera

@@ -1,18 +1,19 @@
 #include "server/base/quantity.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <limits>
 #include <vector>
 
 #include "absl/strings/numbers.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
 namespace tessera {
 
 absl::StatusOr<int64_t> parse_quantity(std::string_view text, std::span<const QuantityUnit> units,
                                        int64_t plain) {
-  const size_t digits = std::min(text.find_first_not_of("0123456789"), text.size());
+  const std::size_t digits = std::min(text.find_first_not_of("0123456789"), text.size());
   const std::string_view suffix = text.substr(digits);
   int64_t size = suffix.empty() ? plain : 0;
   std::vector<std::string> names;
@@ -22,12 +23,11 @@ absl::StatusOr<int64_t> parse_quantity(std::string_view text, std::span<const Qu
   }
   int64_t count = 0;
   if (!absl::SimpleAtoi(std::string(text.substr(0, digits)), &count) || size == 0) {
-    return absl::InvalidArgumentError(absl::StrCat("'", std::string(text),
-                                                   "' is not a whole number, optionally with ",
-                                                   absl::StrJoin(names, ", ")));
+    return absl::InvalidArgumentError(fmt::format("'{}' is not a whole number, optionally with {}",
+                                                  text, absl::StrJoin(names, ", ")));
   }
   if (count > std::numeric_limits<int64_t>::max() / size) {
-    return absl::InvalidArgumentError(absl::StrCat("'", std::string(text), "' is too large"));
+    return absl::InvalidArgumentError(fmt::format("'{}' is too large", text));
   }
   return count * size;
 }
@@ -35,7 +35,7 @@ absl::StatusOr<int64_t> parse_quantity(std::string_view text, std::span<const Qu
 std::string print_quantity(int64_t value, std::span<const QuantityUnit> units) {
   for (const QuantityUnit& unit : units) {
     if (value != 0 && value % unit.size == 0) {
-      return absl::StrCat(value / unit.size, std::string(unit.name));
+      return fmt::format("{}{}", value / unit.size, unit.name);
     }
   }
   return "0";

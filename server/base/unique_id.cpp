@@ -15,7 +15,7 @@ namespace {
 // more than the bytes.
 class RandomBytes {
  public:
-  void take(unsigned char* out, size_t count) {
+  void take(unsigned char* out, std::size_t count) {
     if (next_ + count > bytes_.size()) {
       TESSERA_CHECK(RAND_bytes(bytes_.data(), static_cast<int>(bytes_.size())) == 1,
                     "the system has random bytes");
@@ -28,7 +28,7 @@ class RandomBytes {
 
  private:
   std::array<unsigned char, 512> bytes_{};
-  size_t next_ = bytes_.size();
+  std::size_t next_ = bytes_.size();
 };
 
 thread_local RandomBytes random_bytes;
@@ -43,9 +43,10 @@ uint64_t unique_number() {
   return number;
 }
 
-std::string unique_letters(size_t count) {
+std::string unique_letters(std::size_t count) {
   constexpr std::string_view kLetters = "abcdefghijklmnopqrstuvwxyz0123456789";
-  constexpr size_t kUsable = 256 / kLetters.size() * kLetters.size();  // others favour some letters
+  constexpr std::size_t kUsable =
+      256 / kLetters.size() * kLetters.size();  // others favour some letters
   std::string letters;
   letters.reserve(count);
   while (letters.size() < count) {

@@ -15,6 +15,6 @@ inline constexpr std::size_t kMaxRequestId = 128;  // bytes of a name that a cli
 uint64_t unique_number();
 
 // Returns: so many random letters and digits, each with 5.17 bits. Any thread.
-std::string unique_letters(size_t count);
+std::string unique_letters(std::size_t count);
 
 }  // namespace tessera

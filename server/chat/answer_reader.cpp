@@ -29,7 +29,7 @@ void AnswerReader::push(std::string_view text, bool end, AnswerPart& out) {
   }
   tools_->push(rest, end, out);
   if (complete()) {
-    out.calls.resize(std::min<size_t>(out.calls.size(), 1));
+    out.calls.resize(std::min<std::size_t>(out.calls.size(), 1));
   }
   custom_.apply(out.calls, end ? std::numeric_limits<int32_t>::max() : tools_->ended());
 }

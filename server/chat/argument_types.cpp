@@ -15,7 +15,7 @@ using Json = nlohmann::ordered_json;
 
 // Schemas read for one argument. The rest of a larger one says nothing.
 constexpr int kMaxSchemas = 64;
-constexpr size_t kMaxValues = 64;  // of an enum
+constexpr std::size_t kMaxValues = 64;  // of an enum
 
 uint8_t named_type(std::string_view name) {
   constexpr std::pair<std::string_view, uint8_t> kNames[] = {
@@ -118,7 +118,7 @@ class SchemaReader {
     }
     if (const auto values = schema.find("enum"); values != schema.end() && values->is_array()) {
       uint8_t bits = 0;
-      for (size_t i = 0; i < std::min(values->size(), kMaxValues); ++i) {
+      for (std::size_t i = 0; i < std::min(values->size(), kMaxValues); ++i) {
         bits |= type_of_value(values->at(i));
       }
       return bits;
@@ -130,8 +130,8 @@ class SchemaReader {
 
   const Json* find_target(std::string_view reference) const {
     const Json* at = reference.starts_with("#/") ? &root_ : nullptr;
-    for (size_t begin = 2; at != nullptr && begin < reference.size();) {
-      const size_t end = std::min(reference.find('/', begin), reference.size());
+    for (std::size_t begin = 2; at != nullptr && begin < reference.size();) {
+      const std::size_t end = std::min(reference.find('/', begin), reference.size());
       const auto member = at->find(std::string(reference.substr(begin, end - begin)));
       at = at->is_object() && member != at->end() ? &*member : nullptr;
       begin = end + 1;
@@ -178,7 +178,7 @@ std::string typed_argument(const std::string& text, JsonTypes types) {
     return json_string(text);
   }
   constexpr std::string_view kBlanks = " \t\r\n";
-  const size_t begin = std::min(text.find_first_not_of(kBlanks), text.size());
+  const std::size_t begin = std::min(text.find_first_not_of(kBlanks), text.size());
   const std::string bare = text.substr(begin, text.find_last_not_of(kBlanks) + 1 - begin);
   const auto parsed = [](const std::string& json) {
     return Value::parse(json, nullptr, /*allow_exceptions=*/false);

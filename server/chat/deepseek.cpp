@@ -59,12 +59,12 @@ class DeepseekParser final : public JsonToolParser {
 
   // function<|tool_sep|>f\n```json\n{ or f<|tool_sep|>{
   bool read_name(bool end, AnswerPart& out) {
-    const size_t brace = held_.find('{');
+    const std::size_t brace = held_.find('{');
     if (brace == std::string::npos && !end && held_.size() <= kLongestName) {
       return false;
     }
     std::string name = held_.substr(0, brace);
-    const size_t separator = name.find(kSeparator);
+    const std::size_t separator = name.find(kSeparator);
     if (separator != std::string::npos) {
       const std::string behind = name.substr(separator + kSeparator.size());
       name = behind.find_first_not_of(" \t\r\n`") == std::string::npos ? name.substr(0, separator)
@@ -100,7 +100,7 @@ class DeepseekParser final : public JsonToolParser {
     return true;
   }
 
-  static constexpr size_t kLongestName = 512;
+  static constexpr std::size_t kLongestName = 512;
   Place place_;
 };
 

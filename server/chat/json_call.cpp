@@ -45,8 +45,8 @@ bool JsonExtent::push(char c) {
   return true;
 }
 
-size_t JsonCall::push(std::string_view text) {
-  size_t at = 0;
+std::size_t JsonCall::push(std::string_view text) {
+  std::size_t at = 0;
   while (at < text.size() && state_ == State::open) {
     const bool unnamed = name_.empty();
     if (read(text[at])) {
@@ -178,7 +178,7 @@ JsonCall::State JsonToolParser::read_call(std::string_view marker, AnswerPart& o
 }
 
 bool JsonToolParser::read_arguments(AnswerPart& out) {
-  size_t size = 0;
+  std::size_t size = 0;
   while (size < held_.size() && !extent_.closed()) {
     size += extent_.push(held_[size]) ? 1 : 0;
   }

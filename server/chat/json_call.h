@@ -31,7 +31,7 @@ class JsonCall {
   enum class State : uint8_t { open, ended, broken };
 
   // Returns: the number of bytes read; fewer than there are if the call has ended or is broken.
-  size_t push(std::string_view text);
+  std::size_t push(std::string_view text);
 
   State state() const { return state_; }
   const std::string& name() const { return name_; }  // empty: not known yet

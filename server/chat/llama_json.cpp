@@ -42,7 +42,7 @@ class LlamaJsonParser final : public JsonToolParser {
 
   // A call may begin here; anything else is content.
   bool begin(bool end) {
-    const size_t blanks = held_.find_first_not_of(" \t\r\n;");
+    const std::size_t blanks = held_.find_first_not_of(" \t\r\n;");
     if (blanks == std::string::npos && !end) {
       return false;
     }

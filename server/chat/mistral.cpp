@@ -72,7 +72,7 @@ class MistralParser final : public JsonToolParser {
 
   // f[ARGS]{, f[CALL_ID]id[ARGS]{ or f{
   bool read_name(bool end, AnswerPart& out) {
-    const size_t brace = held_.find('{');
+    const std::size_t brace = held_.find('{');
     if (brace == std::string::npos) {
       if (end || held_.size() > kLongestName) {
         out.content += std::string(kBegin) + std::exchange(held_, {});
@@ -91,7 +91,7 @@ class MistralParser final : public JsonToolParser {
 
   std::string make_id() const override { return unique_letters(9); }
 
-  static constexpr size_t kLongestName = 512;  // with its id
+  static constexpr std::size_t kLongestName = 512;  // with its id
   Place place_;
 };
 

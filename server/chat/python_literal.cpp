@@ -80,7 +80,7 @@ class LiteralReader {
   std::optional<std::string> read_string() {
     const char quote = rest_.front();
     std::string bytes;
-    for (size_t i = 1; i < rest_.size(); ++i) {
+    for (std::size_t i = 1; i < rest_.size(); ++i) {
       if (rest_[i] == quote) {
         rest_.remove_prefix(i + 1);
         return Json(bytes).dump(-1, ' ', false, Json::error_handler_t::replace);
@@ -92,7 +92,7 @@ class LiteralReader {
       const char c = rest_[++i];
       constexpr std::string_view kEscapes = "ntr\\'\"";
       constexpr std::string_view kMeant = "\n\t\r\\'\"";
-      const size_t known = kEscapes.find(c);
+      const std::size_t known = kEscapes.find(c);
       bytes +=
           known == std::string_view::npos ? std::string{'\\', c} : std::string(1, kMeant[known]);
     }

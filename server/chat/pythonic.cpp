@@ -50,7 +50,7 @@ bool is_name(std::string_view text) {
          });
 }
 
-constexpr size_t kLongestName = 256;  // of a function or an argument
+constexpr std::size_t kLongestName = 256;  // of a function or an argument
 
 class PythonicParser final : public ToolParser {
   enum class Place : uint8_t { first, name, key, value, next, text };
@@ -83,7 +83,7 @@ class PythonicParser final : public ToolParser {
   }
 
   // Drops so many held bytes. Until a call is named, they may turn out to be content.
-  void read(size_t bytes) {
+  void read(std::size_t bytes) {
     if (begun() == 0) {
       read_ += held_.substr(0, bytes);
     }
@@ -91,7 +91,7 @@ class PythonicParser final : public ToolParser {
   }
 
   bool read_first(bool end, AnswerPart& out) {
-    const size_t blanks = std::min(held_.find_first_not_of(" \t\r\n"), held_.size());
+    const std::size_t blanks = std::min(held_.find_first_not_of(" \t\r\n"), held_.size());
     const std::string_view rest = std::string_view(held_).substr(blanks);
     if (!end && kTag.starts_with(rest)) {
       return false;
@@ -109,8 +109,8 @@ class PythonicParser final : public ToolParser {
   }
 
   bool read_name(bool end, AnswerPart& out) {
-    const size_t blanks = std::min(held_.find_first_not_of(" \t\r\n"), held_.size());
-    const size_t open = held_.find('(');
+    const std::size_t blanks = std::min(held_.find_first_not_of(" \t\r\n"), held_.size());
+    const std::size_t open = held_.find('(');
     const std::string name = held_.substr(blanks, open == std::string::npos ? open : open - blanks);
     const bool possible = name.empty() || (is_name(name) && name.size() <= kLongestName);
     if (open == std::string::npos && possible && !end) {
@@ -136,7 +136,7 @@ class PythonicParser final : public ToolParser {
       place_ = Place::next;
       return true;
     }
-    const size_t equal = held_.find('=');
+    const std::size_t equal = held_.find('=');
     if (equal == std::string::npos) {
       if (held_.size() > kLongestName) {  // no argument any more
         place_ = Place::text;
@@ -157,7 +157,7 @@ class PythonicParser final : public ToolParser {
   }
 
   bool read_value(AnswerPart& out) {
-    size_t size = 0;
+    std::size_t size = 0;
     while (size < held_.size() && extent_.push(held_[size])) {
       ++size;
     }

@@ -27,7 +27,7 @@ constexpr std::string_view kSpecials[] = {kBegin, kEnd};
 constexpr std::string_view kValueEnds[] = {"\n</parameter>", "</parameter>",
                                            "\n<parameter=", "\n</function>"};
 
-constexpr size_t kLongestName = 256;  // of a function or a parameter
+constexpr std::size_t kLongestName = 256;  // of a function or a parameter
 
 class QwenXmlParser final : public JsonToolParser {
  public:
@@ -108,7 +108,7 @@ class QwenXmlParser final : public JsonToolParser {
   }
 
   bool read_name(bool end, AnswerPart& out) {
-    const size_t close = held_.find('>');
+    const std::size_t close = held_.find('>');
     if (close == std::string::npos && held_.size() <= kLongestName && !end) {
       return false;
     }
@@ -145,7 +145,7 @@ class QwenXmlParser final : public JsonToolParser {
   }
 
   bool read_key() {
-    const size_t close = held_.find('>');
+    const std::size_t close = held_.find('>');
     if (close == std::string::npos && held_.size() <= kLongestName) {
       return false;
     }
@@ -202,7 +202,7 @@ class QwenXmlParser final : public JsonToolParser {
   }
 
   static std::string trimmed(const std::string& text) {
-    const size_t begin = std::min(text.find_first_not_of(" \t\r\n\"'"), text.size());
+    const std::size_t begin = std::min(text.find_first_not_of(" \t\r\n\"'"), text.size());
     return text.substr(begin, text.find_last_not_of(" \t\r\n\"'") + 1 - begin);
   }
 

@@ -16,7 +16,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr size_t kMaxBytes = 512 << 10;
+constexpr std::size_t kMaxBytes = 512 << 10;
 constexpr int kWhitespace = 4;  // at most between two parts of JSON, so that none is endless
 
 // Returns: true if a schema restricts its values.

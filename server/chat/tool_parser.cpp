@@ -10,7 +10,7 @@ namespace tessera {
 namespace {
 
 // More blanks than these in a row are not held back: each piece looks at all of them.
-constexpr size_t kMaxHeldBlanks = 1024;
+constexpr std::size_t kMaxHeldBlanks = 1024;
 
 }  // namespace
 
@@ -20,7 +20,7 @@ std::string_view ToolParser::content_until(std::span<const std::string_view> mar
   const MarkerPlace next = find_marker(held_, markers, end);
   const std::string_view text = std::string_view(held_).substr(0, next.begin);
   const bool drops_blanks = !next.marker.empty() || (end && begun_ > 0);
-  size_t shown =
+  std::size_t shown =
       end && !drops_blanks ? next.begin : text.find_last_not_of(kBlanks) + 1;  // npos + 1: 0
   if (next.begin - shown > kMaxHeldBlanks) {
     shown = next.begin;

@@ -19,7 +19,7 @@ absl::StatusOr<HttpResult> apply(const EndpointContext& context) {
   TESSERA_RETURN_IF_ERROR(context.service.prepare_chat(request.tools, request.each).status());
   TESSERA_ASSIGN_OR_RETURN(
       const std::string prompt,
-      context.service.render(request.prompts.front(), request.each.prompt_options));
+      context.service.prompts().render(request.prompts.front(), request.each.prompt_options));
   return HttpResult(json_reply(print_json({{"prompt", prompt}})));
 }
 

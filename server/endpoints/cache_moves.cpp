@@ -9,10 +9,12 @@
 #include <utility>
 
 #include "base/status_macros.h"
+#include "server/base/error.h"
 #include "server/generation/prefix_file.h"
 #include "server/generation/prefix_move.h"
 #include "server/generation/prepare_request.h"
 #include "server/generation/service.h"
+#include "server/json/body_fields.h"
 #include "server/routes/replies.h"
 #include "server/routes/route_table.h"
 
@@ -59,7 +61,7 @@ class ExportAnswer final : public HttpAnswer {
     auto transfer = std::make_shared<PrefixTransfer>();
     transfer->first_block = first_block_;
     transfer->bytes.resize(part_bytes_);
-    transfer->path.reserve(static_cast<size_t>(service_.engine().options().context));
+    transfer->path.reserve(static_cast<std::size_t>(service_.engine().options().context));
     TESSERA_ASSIGN_OR_RETURN(PrefixMove move,
                              PrefixMove::begin(service_, request_, std::move(transfer), waker_));
     move_.emplace(std::move(move));

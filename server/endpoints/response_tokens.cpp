@@ -60,7 +60,7 @@ class InputTokens final : public HttpAnswer {
     TESSERA_RETURN_IF_ERROR(service_.prepare_chat(completion.tools, completion.each).status());
     TESSERA_ASSIGN_OR_RETURN(
         const std::vector<int32_t> ids,
-        service_.tokenize(completion.prompts.front(), completion.each.prompt_options));
+        service_.prompts().tokenize(completion.prompts.front(), completion.each.prompt_options));
     service_.charge_text(*caller_, ids.size());
     return ids.size();
   }

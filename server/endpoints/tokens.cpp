@@ -38,7 +38,8 @@ absl::StatusOr<HttpResult> detokenize(const EndpointContext& context) {
                            parse_detokenize_request(context.request.body));
   TESSERA_RETURN_IF_ERROR(check_model(context.service, asked.model));
   ByteBudget::Share room;  // until the text is printed; the connection takes room for the reply
-  TESSERA_ASSIGN_OR_RETURN(const std::string text, context.service.detokenize(asked.tokens, &room));
+  TESSERA_ASSIGN_OR_RETURN(const std::string text,
+                           context.service.prompts().detokenize(asked.tokens, &room));
   context.service.charge_text(*context.caller, asked.tokens.size());
   return HttpResult(json_reply(print_prompt(text)));
 }

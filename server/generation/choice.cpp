@@ -23,6 +23,7 @@ bool continues_character(std::string_view bytes) {
 Choice::Choice(Args args)
     : service_(args.service),
       logprobs_(args.request.logprobs.has_value()),
+      echo_logprobs_(args.request.echo_logprobs),
       prompt_logprobs_(args.request.prompt_logprobs.has_value()),
       ids_as_text_(args.request.token_ids_as_text),
       keep_special_(args.request.each.keep_special),
@@ -42,7 +43,7 @@ Choice::Choice(Args args)
 void Choice::begin_with(const std::string& prompt, std::span<const int32_t> ids) {
   echo_ = true;
   text.text = prompt;
-  if (logprobs_) {
+  if (echo_logprobs_) {
     expect_prompt_logprobs(ids, prompt);
   }
   characters_ = count_characters(prompt);
@@ -100,7 +101,7 @@ void Choice::take_prompt(std::span<const TokenQueue::Token> tokens) {
   if (prompt_known_ < prompt_.size()) {
     return;
   }
-  if (echo_ && logprobs_) {
+  if (echo_ && echo_logprobs_) {
     text.tokens = prompt_;
   }
   if (prompt_logprobs_) {
@@ -177,6 +178,7 @@ void Choice::take_finish(const Finish& finish) {
       break;
     case FinishReason::cancelled:
     case FinishReason::failed:
+      cancelled = finish.reason == FinishReason::cancelled && finish.status.ok();
       failure = status_of(finish);
       break;
   }

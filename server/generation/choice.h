@@ -101,8 +101,9 @@ class Choice {
   // Mean log probability of the generated tokens.
   double mean_logprob() const;
 
-  ChoiceText text;  // not yet printed
-  absl::Status failure;
+  ChoiceText text;         // not yet printed
+  absl::Status failure;    // of a sequence that was cancelled or has failed
+  bool cancelled = false;  // this server cancelled it, not for a limit of time
   int64_t completion_tokens = 0;
   int64_t cached_tokens = 0;
   PromptInCache in_cache;
@@ -121,6 +122,7 @@ class Choice {
 
   Service& service_;
   const bool logprobs_;
+  const bool echo_logprobs_;
   const bool prompt_logprobs_;  // reported separately
   const bool ids_as_text_;
   const bool keep_special_;

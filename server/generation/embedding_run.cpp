@@ -150,7 +150,7 @@ absl::Status EmbeddingRun::tokenize(std::vector<Prompt> prompts) {
   const int32_t vocab = service_.tokenizer().vocab_size();
   for (std::size_t i = 0; i < inputs_.size(); ++i) {
     std::vector<int32_t>& ids = inputs_[i].ids;
-    TESSERA_ASSIGN_OR_RETURN(ids, service_.tokenize(prompts[i], each_.prompt_options));
+    TESSERA_ASSIGN_OR_RETURN(ids, service_.prompts().tokenize(prompts[i], each_.prompt_options));
     if (std::holds_alternative<std::string>(prompts[i]) && each_.prompt_options.add_bos) {
       const std::span<const int32_t> end = service_.tokenizer().text_end();
       ids.insert(ids.end(), end.begin(), end.end());

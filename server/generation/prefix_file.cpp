@@ -40,14 +40,14 @@ Digest digest_of_part(std::string_view bytes) {
 }
 
 template <class T>
-void append_bytes(const T* values, size_t count, std::string& out) {
+void append_bytes(const T* values, std::size_t count, std::string& out) {
   out.append(reinterpret_cast<const char*>(values), count * sizeof(T));
 }
 
 }  // namespace
 
 void print_prefix_part(const PrefixFilePart& part, std::string& out) {
-  const size_t begin = out.size();
+  const std::size_t begin = out.size();
   const PartHead head{.bytes = sizeof(PartHead) + part.salt.size() +
                                part.tokens.size() * sizeof(int32_t) + part.records.size() +
                                sizeof(Digest),

@@ -37,7 +37,7 @@ absl::StatusOr<PrefixMove> PrefixMove::begin(Service& service, GenerateRequest r
                            take_bytes(service.budget(), 2 * transfer->bytes.size()));
   transfer->status = absl::FailedPreconditionError(
       "no prefix is moved: prefix-cache is off, or cache_prompt is false");
-  const auto block_tokens = static_cast<size_t>(service.engine().stats().prefix_block_tokens);
+  const auto block_tokens = static_cast<std::size_t>(service.engine().stats().prefix_block_tokens);
   transfer->block.tokens.reserve(block_tokens);
   request.cache.prefetch = true;
   request.transfer = transfer;

@@ -17,7 +17,8 @@
 namespace tessera {
 namespace {
 
-constexpr size_t kShownBytes = 256;  // of a message in the log, which quotes the client's names
+constexpr std::size_t kShownBytes =
+    256;  // of a message in the log, which quotes the client's names
 
 // Sets the grammar of the answer, if the tools ask for one.
 absl::Status add_grammar(const ToolFormat& format, const ToolUse& use, GenerateRequest& request,

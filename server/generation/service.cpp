@@ -17,7 +17,6 @@
 #include "server/generation/answer_bytes.h"
 #include "server/generation/caller_limits.h"
 #include "server/generation/prompt_room.h"
-#include "server/generation/prompt_segments.h"
 #include "server/generation/token_lists.h"
 #include "server/generation/truncate_prompt.h"
 #include "server/telemetry/access_log.h"
@@ -36,9 +35,6 @@ std::shared_ptr<const Caller> anyone() {
   return kCaller;
 }
 
-// A normalizer may shorten a text to this share before it becomes tokens.
-constexpr std::size_t kNormalizedShare = 4;
-
 // One of so many tokens of a text that is only converted counts in a tenant's rate of tokens.
 constexpr int64_t kTextPart = 10;
 
@@ -54,29 +50,24 @@ absl::Status named(const std::string& field, const absl::Status& status) {
 
 struct Service::State {
   Parts parts;
-  std::optional<TextRoom> text_room;
-  ChatTemplate::Variables variables;
+  std::optional<PromptEncoder> prompts;
   std::atomic<bool> ready = true;
   int64_t token_capacity = 0;
   bool any_name = false;
-  std::optional<InfillTokens> infill;  // none: the model cannot
   std::unique_ptr<MemoryGuard> memory;
   std::unique_ptr<GrammarStore> grammars;
 };
 
 Service::Service(Parts parts) : sampling_(parts.sampling), state_(std::make_unique<State>()) {
-  const Tokenizer& tokenizer = *parts.tokenizer;
-  if (const auto id = tokenizer.bos_id()) {
-    state_->variables.bos_token = tokenizer.token_bytes(*id, true);
-  }
-  if (const auto id = tokenizer.eos_id()) {
-    state_->variables.eos_token = tokenizer.token_bytes(*id, true);
-  }
-  state_->text_room.emplace(tokenizer, parts.engine->config().vocab, parts.max_answer_bytes,
-                            parts.budget);
+  state_->prompts.emplace(PromptEncoder::Parts{.model_name = parts.model_name,
+                                               .tokenizer = std::move(parts.tokenizer),
+                                               .chat_template = std::move(parts.chat_template),
+                                               .context = parts.engine->options().context,
+                                               .rows = parts.engine->config().vocab,
+                                               .max_answer_bytes = parts.max_answer_bytes,
+                                               .budget = parts.budget});
   state_->grammars = std::make_unique<GrammarStore>(
       std::move(parts.grammar_compiler), grammar_limits(parts.grammar_memory, parts.engine_load));
-  state_->infill = infill_tokens_of(tokenizer);
   state_->any_name = std::erase(parts.aliases, "*") > 0;
   state_->parts = std::move(parts);
   state_->token_capacity = state_->parts.engine->stats().token_capacity;
@@ -167,8 +158,8 @@ absl::StatusOr<Accepted> Service::generate(GenerateRequest request,
   if (!request.admitted) {
     TESSERA_RETURN_IF_ERROR(count_request(*caller));
   }
-  TESSERA_ASSIGN_OR_RETURN(Encoded encoded,
-                           encode(request.prompt, request.prompt_options, max_prompt_bytes()));
+  TESSERA_ASSIGN_OR_RETURN(PromptEncoder::Encoded encoded,
+                           prompts().encode(request.prompt, request.prompt_options));
   const std::size_t whole = encoded.ids.size();
   truncate_prompt(request, state_->parts.engine->options().context, tokenizer().bos_id(),
                   encoded.ids);
@@ -190,7 +181,7 @@ absl::StatusOr<Accepted> Service::generate(GenerateRequest request,
   return accepted;
 }
 
-absl::StatusOr<Accepted> Service::submit(GenerateRequest request, Encoded encoded,
+absl::StatusOr<Accepted> Service::submit(GenerateRequest request, PromptEncoder::Encoded encoded,
                                          std::vector<std::shared_ptr<EventSink>> sinks,
                                          Clock::time_point received) {
   const int64_t context = state_->parts.engine->options().context;
@@ -244,7 +235,7 @@ absl::StatusOr<EngineRequest> Service::engine_request(const GenerateRequest& req
   TESSERA_ASSIGN_OR_RETURN(made.kv, resolve_kv_policy(request.kv, engine.options().kv));
   static_cast<RequestOptions&>(made) = request;
   if (request.prompt_options.infill.has_value() && !request.ignore_eos) {
-    const std::vector<int32_t>& ends = state_->infill->ends;
+    const std::vector<int32_t>& ends = prompts().infill()->ends;
     made.stop_ids.insert(made.stop_ids.end(), ends.begin(), ends.end());
   }
   made.cache_salt = request.caller->cache_salt(request.cache_salt);
@@ -314,123 +305,9 @@ absl::StatusOr<ByteBudget::Share> Service::take_room(const GenerateRequest& requ
   return take_bytes(parts.budget, static_cast<std::size_t>(bytes));
 }
 
-absl::StatusOr<std::vector<int32_t>> Service::tokenize(const Prompt& prompt,
-                                                       const PromptOptions& options) const {
-  TESSERA_ASSIGN_OR_RETURN(Encoded encoded,
-                           encode(prompt, options, std::numeric_limits<std::size_t>::max()));
-  return std::move(encoded.ids);
-}
-
-std::size_t Service::max_prompt_bytes() const {
-  return static_cast<std::size_t>(engine().options().context) * state_->text_room->longest_token() *
-         kNormalizedShare;
-}
-
-int32_t Service::context() const {
-  return engine().options().context;
-}
-
-absl::StatusOr<std::vector<TextSegment>> Service::segments_of(const std::string& text,
-                                                              const PromptOptions& options) const {
-  if (!options.infill.has_value()) {
-    return std::vector<TextSegment>{{text, options.parse_special}};
-  }
-  if (!state_->infill.has_value()) {
-    const std::string field(options.infill->field);
-    return invalid_field(
-        field,
-        fmt::format("{}: the model {} has no tokens to fill in the middle of a text", field,
-                    model_name()),
-        "unsupported_parameter");
-  }
-  return infill_prompt(*state_->infill->format, text, *options.infill, options.parse_special);
-}
-
-// Errors: as tokenize(); InvalidArgument besides, without the work, if the text has more than
-// `max_bytes`.
-absl::StatusOr<Service::Encoded> Service::encode(const Prompt& prompt, const PromptOptions& options,
-                                                 std::size_t max_bytes) const {
-  if (const auto* text = std::get_if<std::string>(&prompt)) {
-    TESSERA_ASSIGN_OR_RETURN(const std::vector<TextSegment> segments, segments_of(*text, options));
-    TESSERA_RETURN_IF_ERROR(check_bytes("prompt", bytes_of(segments), max_bytes, context()));
-    return Encoded{tokenizer().encode(segments, options.add_bos)};
-  }
-  if (const auto* ids = std::get_if<std::vector<int32_t>>(&prompt)) {
-    return Encoded{*ids};
-  }
-  const auto& chat = std::get<Conversation>(prompt);
-  TESSERA_ASSIGN_OR_RETURN(const Rendered rendered, render(chat, options, max_bytes));
-  // The template writes the BOS token.
-  Encoded encoded{tokenizer().encode(rendered.segments, /*add_bos=*/false), rendered.open_thought};
-  const auto render_part = [this](const Conversation& part) {
-    return render_segments(part, /*add_generation_prompt=*/false);
-  };
-  encoded.kept = prefixes_before(options.marks, {chat, rendered.segments, encoded.ids, render_part},
-                                 tokenizer());
-  return encoded;
-}
-
-absl::StatusOr<Service::Rendered> Service::render(const Conversation& conversation,
-                                                  const PromptOptions& options,
-                                                  std::size_t max_bytes) const {
-  if (state_->parts.chat_template == nullptr) {
-    return absl::InvalidArgumentError(
-        fmt::format("the model {} has no chat template: chats are not available, completions are",
-                    model_name()));
-  }
-  Rendered rendered;
-  std::vector<TextSegment>& segments = rendered.segments;
-  TESSERA_ASSIGN_OR_RETURN(segments, render_segments(conversation, options.add_generation_prompt));
-  TESSERA_RETURN_IF_ERROR(check_bytes("messages", bytes_of(segments), max_bytes, context()));
-  rendered.open_thought = ends_in_thought(segments);
-  if (rendered.open_thought && options.close_thought) {
-    segments.push_back({"\n</think>\n\n", /*parse_special=*/true});
-    rendered.open_thought = false;
-  }
-  if (!options.answer_begin.empty()) {
-    segments.push_back({options.answer_begin, /*parse_special=*/true});
-  }
-  return rendered;
-}
-
-// Requires: there is a template.
-absl::StatusOr<std::vector<TextSegment>> Service::render_segments(
-    const Conversation& conversation, bool add_generation_prompt) const {
-  ChatTemplate::Variables variables = state_->variables;
-  variables.add_generation_prompt = add_generation_prompt;
-  return state_->parts.chat_template->render(conversation, variables);
-}
-
-absl::StatusOr<std::string> Service::render(const Prompt& prompt,
-                                            const PromptOptions& options) const {
-  TESSERA_ASSIGN_OR_RETURN(
-      const Rendered rendered,
-      render(std::get<Conversation>(prompt), options, std::numeric_limits<std::size_t>::max()));
-  std::string text;
-  for (const TextSegment& segment : rendered.segments) {
-    text += segment.text;
-  }
-  return text;
-}
-
 absl::StatusOr<AnswerNotation> Service::prepare_chat(const ToolUse& use,
                                                      GenerateRequest& request) const {
   return tessera::prepare_chat(state_->parts.chat_format, tokenizer(), use, request);
-}
-
-absl::StatusOr<std::string> Service::detokenize(std::span<const int32_t> ids,
-                                                ByteBudget::Share* room) const {
-  TESSERA_ASSIGN_OR_RETURN(ByteBudget::Share taken, text_room().for_text(ids));
-  Detokenizer detokenizer(tokenizer(), {.keep_special = true});
-  std::string text;
-  for (const int32_t id : ids) {
-    text += detokenizer.push(id);
-  }
-  text += detokenizer.finish();
-  if (room != nullptr) {
-    *room = std::move(taken);
-  }
-  return text;
 }
 
 bool Service::ready() const {
@@ -468,13 +345,13 @@ const std::string& Service::chat_template_source() const {
   return state_->parts.chat_template_source;
 }
 const Tokenizer& Service::tokenizer() const {
-  return *state_->parts.tokenizer;
+  return prompts().tokenizer();
 }
 std::optional<Pooling> Service::pooling() const {
   return state_->parts.pooling;
 }
-const TextRoom& Service::text_room() const {
-  return *state_->text_room;
+const PromptEncoder& Service::prompts() const {
+  return *state_->prompts;
 }
 Engine& Service::engine() {
   return *state_->parts.engine;

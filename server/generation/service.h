@@ -14,7 +14,7 @@
 #include "server/adapters/adapter_store.h"
 #include "server/base/byte_budget.h"
 #include "server/generation/prepare_chat.h"
-#include "server/generation/text_room.h"
+#include "server/generation/prompt_encoder.h"
 #include "server/generation/text_stream.h"
 #include "server/grammar/grammar_store.h"
 #include "server/request/generate_request.h"
@@ -102,31 +102,9 @@ class Service {
   // finished by `stop`.
   void stop(const Generation& generation);
 
-  // Returns: the bytes beyond which no text fits the context. generate() refuses more before it
-  // tokenizes.
-  std::size_t max_prompt_bytes() const;
-
   // Counts the tokens of a text that is converted and not computed: a tenth of them in the tenant's
   // rate of tokens.
   void charge_text(const Caller& caller, std::size_t tokens) const;
-
-  // Returns: the ids that generate() would submit. A prompt of ids is returned unchanged.
-  // Takes time in proportion to the prompt.
-  // Errors: InvalidArgument (messages that the template refuses, no template, an infill for a model
-  // without tokens for it).
-  absl::StatusOr<std::vector<int32_t>> tokenize(const Prompt& prompt,
-                                                const PromptOptions& options) const;
-
-  // Returns: the text of a chat as the template makes it, with special tokens written out.
-  // Errors: as tokenize().
-  // Requires: the prompt is a chat.
-  absl::StatusOr<std::string> render(const Prompt& prompt, const PromptOptions& options) const;
-
-  // Returns: the text of ids, including special tokens. `room` (if not null) receives its room, to
-  // be held until the client has it.
-  // Errors, before the work: as TextRoom::for_text.
-  absl::StatusOr<std::string> detokenize(std::span<const int32_t> ids,
-                                         ByteBudget::Share* room = nullptr) const;
 
   // Returns: the sampling parameters of requests that leave them out
   // (server/request/model_sampling.h).
@@ -150,7 +128,7 @@ class Service {
   const std::string& chat_template_source() const;  // empty without one
   const Tokenizer& tokenizer() const;
   std::optional<Pooling> pooling() const;  // of embeddings; none: the server makes none
-  const TextRoom& text_room() const;
+  const PromptEncoder& prompts() const;
   Engine& engine();
   const Engine& engine() const;
   const Metrics& metrics() const;
@@ -161,26 +139,6 @@ class Service {
  private:
   struct State;
 
-  // A prompt as token ids.
-  struct Encoded {
-    std::vector<int32_t> ids;
-    bool open_thought = false;
-    std::vector<KeptPrefix> kept{};  // before the marks of a chat
-  };
-  // A chat as the template makes it.
-  struct Rendered {
-    std::vector<TextSegment> segments;
-    bool open_thought = false;
-  };
-  absl::StatusOr<Rendered> render(const Conversation& conversation, const PromptOptions& options,
-                                  std::size_t max_bytes) const;
-  absl::StatusOr<std::vector<TextSegment>> render_segments(const Conversation& conversation,
-                                                           bool add_generation_prompt) const;
-  absl::StatusOr<std::vector<TextSegment>> segments_of(const std::string& text,
-                                                       const PromptOptions& options) const;
-  int32_t context() const;
-  absl::StatusOr<Encoded> encode(const Prompt& prompt, const PromptOptions& options,
-                                 std::size_t max_bytes) const;
   absl::StatusOr<ByteBudget::Share> take_room(const GenerateRequest& request, std::size_t samples,
                                               int64_t prompt_tokens, int64_t max_tokens) const;
 
@@ -189,7 +147,7 @@ class Service {
                                                std::vector<int32_t> prompt) const;
   absl::Status count_request(const Caller& caller);
   absl::Status precheck(const GenerateRequest& request);
-  absl::StatusOr<Accepted> submit(GenerateRequest request, Encoded encoded,
+  absl::StatusOr<Accepted> submit(GenerateRequest request, PromptEncoder::Encoded encoded,
                                   std::vector<std::shared_ptr<EventSink>> sinks,
                                   std::chrono::steady_clock::time_point received);
   absl::Status refuse(absl::Status status);

@@ -6,7 +6,7 @@
 
 namespace tessera {
 
-size_t MaskCache::Hash::operator()(std::span<const int32_t> key) const {
+std::size_t MaskCache::Hash::operator()(std::span<const int32_t> key) const {
   return std::hash<std::string_view>()(
       {reinterpret_cast<const char*>(key.data()), key.size_bytes()});
 }

@@ -28,7 +28,7 @@ class MaskCache {
   using Key = std::vector<int32_t>;
   struct Hash {
     using is_transparent = void;
-    size_t operator()(std::span<const int32_t> key) const;
+    std::size_t operator()(std::span<const int32_t> key) const;
   };
   struct Equal {
     using is_transparent = void;

@@ -12,9 +12,9 @@ bool tessera_append_row(const xgrammar::GrammarMatcher& matcher, int32_t row,
 namespace tessera {
 namespace {
 
-constexpr size_t kFieldsOfState = 9;
+constexpr std::size_t kFieldsOfState = 9;
 // A mask that needs more rows is computed each time.
-constexpr size_t kMaxRows = 8;
+constexpr std::size_t kMaxRows = 8;
 
 // The rows that a RowsRead notes on this thread. -1: it notes none.
 thread_local int32_t newest_noted = -1;
@@ -29,18 +29,18 @@ void MaskKey::begin(int32_t grammar, const xgrammar::GrammarMatcher& matcher) {
 }
 
 bool MaskKey::add_row(const xgrammar::GrammarMatcher& matcher) {
-  const size_t number = ends_.size();
+  const std::size_t number = ends_.size();
   if (number == rows_.size() || number == kMaxRows) {
     return false;
   }
-  const size_t begin = fields_.size() + 1;
+  const std::size_t begin = fields_.size() + 1;
   fields_.push_back(0);
   if (!tessera_append_row(matcher, rows_[number], fields_)) {
     fields_.resize(begin - 1);
     return false;
   }
   fields_[begin - 1] = static_cast<int32_t>(fields_.size() - begin);  // so no key begins another's
-  for (size_t i = begin; i < fields_.size(); i += kFieldsOfState) {
+  for (std::size_t i = begin; i < fields_.size(); i += kFieldsOfState) {
     if (fields_[i] >= 0) {
       const auto place = std::find(rows_.begin(), rows_.end(), fields_[i]);
       if (place == rows_.end()) {
@@ -56,10 +56,10 @@ bool MaskKey::add_row(const xgrammar::GrammarMatcher& matcher) {
 }
 
 std::span<const int32_t> MaskKey::with(std::span<const int32_t> rows) const {
-  size_t needed = 1;
+  std::size_t needed = 1;
   for (const int32_t row : rows) {
     const auto place = std::find(rows_.begin(), rows_.end(), row);
-    needed = std::max(needed, static_cast<size_t>(place - rows_.begin()) + 1);
+    needed = std::max(needed, static_cast<std::size_t>(place - rows_.begin()) + 1);
   }
   return needed > ends_.size() ? std::span<const int32_t>()
                                : std::span(fields_).first(ends_[needed - 1]);

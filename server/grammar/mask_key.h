@@ -30,9 +30,9 @@ class MaskKey {
   std::span<const int32_t> with(std::span<const int32_t> rows) const;
 
  private:
-  std::vector<int32_t> rows_;    // in the order of their numbers
-  std::vector<size_t> ends_;     // of the added rows' fields
-  std::vector<int32_t> fields_;  // of the key
+  std::vector<int32_t> rows_;      // in the order of their numbers
+  std::vector<std::size_t> ends_;  // of the added rows' fields
+  std::vector<int32_t> fields_;    // of the key
 };
 
 // Notes which rows the library reads on this thread while it exists, but for newer ones.

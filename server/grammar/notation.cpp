@@ -9,8 +9,8 @@
 namespace tessera {
 namespace {
 
-constexpr size_t kMaxRegexBytes = 4 << 10;
-constexpr size_t kMaxGrammarBytes = 64 << 10;
+constexpr std::size_t kMaxRegexBytes = 4 << 10;
+constexpr std::size_t kMaxGrammarBytes = 64 << 10;
 
 // Returns: the sum of the regular expressions in a structural tag, and of the patterns in its
 // schemas; nothing of a text that is no JSON, which the compiler refuses.
@@ -44,7 +44,7 @@ PatternSize size_of(const GrammarSpec& spec) {
 
 absl::Status check_notation(const GrammarSpec& spec) {
   const bool regex = spec.kind == GrammarSpec::Kind::regex;
-  const size_t limit = regex ? kMaxRegexBytes : kMaxGrammarBytes;
+  const std::size_t limit = regex ? kMaxRegexBytes : kMaxGrammarBytes;
   if (spec.text.empty() || spec.text.size() > limit) {
     return absl::InvalidArgumentError(
         fmt::format("must have 1 to {} bytes, not {}", limit, spec.text.size()));

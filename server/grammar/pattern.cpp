@@ -12,7 +12,7 @@ constexpr std::string_view kWideSpaces =
 absl::StatusOr<std::string> prepare_pattern(std::string_view pattern) {
   std::string out;
   bool in_class = false, negated = false;
-  for (size_t i = 0; i < pattern.size(); ++i) {
+  for (std::size_t i = 0; i < pattern.size(); ++i) {
     const std::string_view two = pattern.substr(i, 2);
     if (two == "\\S" && !in_class) {
       out.append("[^\\s").append(kWideSpaces).append("]");

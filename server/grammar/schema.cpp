@@ -18,7 +18,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr size_t kMaxLeftOut = 8;  // that a relaxed schema names
+constexpr std::size_t kMaxLeftOut = 8;  // that a relaxed schema names
 
 bool is_type(const Json& value, std::string_view type) {
   return (type == "object" && value.is_object()) || (type == "array" && value.is_array()) ||
@@ -201,7 +201,7 @@ class Checker {
     if (place.ends_with(".allOf") && list.size() > 1) {
       return refuse(place, "is supported with one schema only");
     }
-    for (size_t i = 0; i < list.size(); ++i) {
+    for (std::size_t i = 0; i < list.size(); ++i) {
       if (place.ends_with(".prefixItems") && !list[i].is_object()) {
         return refuse(place, "must be a list of objects");
       }
@@ -296,8 +296,8 @@ class Checker {
 
   const Json* find_target(std::string_view reference) const {
     const Json* at = &root_;
-    for (size_t begin = 2; begin < reference.size();) {
-      const size_t end = std::min(reference.find('/', begin), reference.size());
+    for (std::size_t begin = 2; begin < reference.size();) {
+      const std::size_t end = std::min(reference.find('/', begin), reference.size());
       const std::string part(reference.substr(begin, end - begin));
       const auto member = at->is_object() ? at->find(part) : at->end();
       if (!at->is_object() || member == at->end()) {

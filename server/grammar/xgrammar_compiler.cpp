@@ -98,7 +98,7 @@ constexpr int kWhitespace =
 // Returns: tokens of one byte, alone and repeated. Ambiguous rules are slow with long tokens.
 xgrammar::TokenizerInfo trial_tokens() {
   std::vector<std::string> tokens;
-  for (const size_t length : {1u, 2u, 4u, 8u}) {
+  for (const std::size_t length : {1u, 2u, 4u, 8u}) {
     for (int byte = 0; byte < 256; ++byte) {
       tokens.emplace_back(length, static_cast<char>(byte));
     }
@@ -269,7 +269,7 @@ class XgrammarCompiler final : public GrammarCompiler {
  private:
   // Throws if a grammar of several rules takes too long with the tokens of a trial.
   void try_few_tokens(const GrammarSpec& spec) const {
-    const size_t first = spec.text.find("::=");
+    const std::size_t first = spec.text.find("::=");
     if (spec.kind == GrammarSpec::Kind::gbnf &&
         spec.text.find("::=", first + 1) != std::string::npos) {
       const TimeLimit limit(std::min(kTrialTime, time_.count()));
@@ -282,7 +282,7 @@ class XgrammarCompiler final : public GrammarCompiler {
 
   // Throws if the grammar is too slow to follow: it would hold up all sequences of a step.
   static void try_steps(xgrammar::GrammarMatcher matcher, int64_t vocab, int64_t mean_time) {
-    std::vector<uint32_t> mask(static_cast<size_t>(mask_words(vocab)));
+    std::vector<uint32_t> mask(static_cast<std::size_t>(mask_words(vocab)));
     int64_t words = std::ssize(mask);
     std::mt19937 random(1);
     const int64_t start = thread_nanoseconds();

@@ -1,11 +1,11 @@
 #include "server/grpc/call_context.h"
 
+#include <fmt/format.h>
 #include <google/protobuf/message.h>
 #include <grpcpp/server_context.h>
 
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "engine/retry_after.h"
 #include "server/base/seconds.h"
 #include "server/grpc/authorization.h"
@@ -29,8 +29,8 @@ absl::StatusOr<std::optional<std::chrono::milliseconds>> queue_timeout_of(
   }
   const std::optional<std::chrono::milliseconds> time = parse_seconds(text);
   if (!time.has_value()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "metadata x-queue-timeout: must be a number of seconds above 0, at most ", kMostSeconds));
+    return absl::InvalidArgumentError(fmt::format(
+        "metadata x-queue-timeout: must be a number of seconds above 0, at most {}", kMostSeconds));
   }
   return time;
 }
@@ -56,7 +56,7 @@ absl::StatusOr<ByteBudget::Share> room_for(const RequestWork& work,
 // gRPC's name for the time is that of proposal A6.
 void add_retry(grpc::ServerContextBase& context, const absl::Status& status) {
   if (const auto wait = retry_after_of(status)) {
-    context.AddTrailingMetadata("grpc-retry-pushback-ms", absl::StrCat(wait->count()));
+    context.AddTrailingMetadata("grpc-retry-pushback-ms", fmt::format("{}", wait->count()));
   }
 }
 

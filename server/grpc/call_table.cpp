@@ -1,8 +1,9 @@
 #include "server/grpc/call_table.h"
 
+#include <fmt/format.h>
+
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "server/base/unique_id.h"
 #include "server/request/request_limits.h"
 
@@ -12,13 +13,13 @@ absl::StatusOr<std::string> CallTable::add(int32_t tenant, const std::string& na
                                            std::weak_ptr<GenerateCall> call) {
   if (name.size() > kMaxRequestId) {
     return absl::InvalidArgumentError(
-        absl::StrCat("request_id has ", name.size(), " bytes, at most ", kMaxRequestId, " may be"));
+        fmt::format("request_id has {} bytes, at most {} may be", name.size(), kMaxRequestId));
   }
   const std::lock_guard lock(mutex_);
-  std::string chosen = name.empty() ? absl::StrCat("generate-", absl::Hex(unique_number())) : name;
+  std::string chosen = name.empty() ? fmt::format("generate-{:x}", unique_number()) : name;
   if (!calls_.emplace(std::pair(tenant, chosen), std::move(call)).second) {
     return absl::AlreadyExistsError(
-        absl::StrCat("request_id: a generation named '", chosen, "' is still running"));
+        fmt::format("request_id: a generation named '{}' is still running", chosen));
   }
   return chosen;
 }

@@ -1,10 +1,11 @@
 #include "server/grpc/chat_message.h"
 
+#include <fmt/format.h>
+
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "server/chat/template_variables.h"
 #include "server/dialect/tool_fields.h"
@@ -17,14 +18,14 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 absl::Status bad(const std::string& field, const std::string& message) {
-  return absl::InvalidArgumentError(absl::StrCat("chat.", field, " ", message));
+  return absl::InvalidArgumentError(fmt::format("chat.{} {}", field, message));
 }
 
 absl::StatusOr<Json> read_object(const std::string& field, const std::string& text) {
   absl::StatusOr<Json> value = parse_ordered(text);
   if (!value.ok()) {
-    return bad(field, absl::StrCat("must be the text of a JSON object: ",
-                                   std::string(value.status().message())));
+    return bad(field, fmt::format("must be the text of a JSON object: {}",
+                                  std::string(value.status().message())));
   }
   return value->is_object() ? std::move(value) : bad(field, "must be the text of a JSON object");
 }
@@ -53,7 +54,7 @@ absl::StatusOr<ChatMessage> read_message(const std::string& field, const v1::Cha
                    .name = message.name(),
                    .reasoning = message.reasoning()};
   for (int i = 0; i < message.tool_calls_size(); ++i) {
-    TESSERA_ASSIGN_OR_RETURN(ToolCall call, read_call(absl::StrCat(field, ".tool_calls[", i, "]"),
+    TESSERA_ASSIGN_OR_RETURN(ToolCall call, read_call(fmt::format("{}.tool_calls[{}]", field, i),
                                                       message.tool_calls(i)));
     made.tool_calls.push_back(std::move(call));
   }
@@ -101,9 +102,8 @@ absl::Status read_choice(const v1::Chat& message, ToolUse& out) {
       out.choice = Choice::required;
       break;
     default:
-      return bad("tool_choice",
-                 absl::StrCat("has the value ", static_cast<int>(message.tool_choice()),
-                              ", which this server does not know"));
+      return bad("tool_choice", fmt::format("has the value {}, which this server does not know",
+                                            static_cast<int>(message.tool_choice())));
   }
   out.only = message.required_tool();
   out.parallel = !message.has_parallel_tool_calls() || message.parallel_tool_calls();
@@ -120,11 +120,11 @@ absl::Status read_choice(const v1::Chat& message, ToolUse& out) {
 
 absl::Status read_tools(const v1::Chat& message, ChatCall& out) {
   if (std::cmp_greater(message.tools_size(), kMaxTools)) {
-    return bad("tools", absl::StrCat("has ", message.tools_size(), " tools, at most ", kMaxTools,
-                                     " may be"));
+    return bad("tools",
+               fmt::format("has {} tools, at most {} may be", message.tools_size(), kMaxTools));
   }
   for (int i = 0; i < message.tools_size(); ++i) {
-    TESSERA_RETURN_IF_ERROR(read_tool(absl::StrCat("tools[", i, "]"), message.tools(i), out));
+    TESSERA_RETURN_IF_ERROR(read_tool(fmt::format("tools[{}]", i), message.tools(i), out));
   }
   return read_choice(message, out.tools);
 }
@@ -135,8 +135,8 @@ absl::Status read_variables(const v1::Chat& message, Conversation& out) {
     TESSERA_ASSIGN_OR_RETURN(variables,
                              read_object("template_variables", message.template_variables()));
     if (variables.size() > kMaxVariables) {
-      return bad("template_variables", absl::StrCat("has ", variables.size(), " members, at most ",
-                                                    kMaxVariables, " may be"));
+      return bad("template_variables",
+                 fmt::format("has {} members, at most {} may be", variables.size(), kMaxVariables));
     }
   }
   if (const absl::Status status = add_reasoning_effort(message.reasoning_effort(), variables);
@@ -157,7 +157,7 @@ absl::StatusOr<ChatCall> parse_chat(const v1::Chat& message) {
   call.conversation.messages.reserve(static_cast<std::size_t>(message.messages_size()));
   for (int i = 0; i < message.messages_size(); ++i) {
     TESSERA_ASSIGN_OR_RETURN(ChatMessage made,
-                             read_message(absl::StrCat("messages[", i, "]"), message.messages(i)));
+                             read_message(fmt::format("messages[{}]", i), message.messages(i)));
     call.conversation.messages.push_back(std::move(made));
   }
   TESSERA_RETURN_IF_ERROR(read_tools(message, call));

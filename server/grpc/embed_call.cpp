@@ -1,8 +1,9 @@
 #include "server/grpc/embed_call.h"
 
+#include <fmt/format.h>
+
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "server/generation/prepare_request.h"
 #include "server/generation/served_model.h"
@@ -63,8 +64,9 @@ absl::Status EmbedCall::read_request() {
       static_cast<int64_t>(request.inputs.size()) * (values * int64_t{sizeof(float)} + 16);
   if (std::cmp_greater(bytes, kMaxAnswerBytes)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("inputs: their embeddings have ", bytes, " bytes, a message has at most ",
-                     kMaxAnswerBytes, ": send fewer inputs, or ask for fewer dimensions"));
+        fmt::format("inputs: their embeddings have {} bytes, a message has at most {}: send fewer "
+                    "inputs, or ask for fewer dimensions",
+                    bytes, kMaxAnswerBytes));
   }
   model_ = answered_name(shared_.service, request.model);
   request.each.deadline = deadline_of(context_);

@@ -1,6 +1,7 @@
 #include "server/grpc/embed_fields.h"
 
-#include "absl/strings/str_cat.h"
+#include <fmt/format.h>
+
 #include "base/status_macros.h"
 #include "server/grpc/kv_options.h"
 #include "server/grpc/request_options.h"
@@ -19,7 +20,7 @@ absl::StatusOr<Prompt> parse_input(const v1::EmbedInput& message, int index) {
       break;
   }
   return absl::InvalidArgumentError(
-      absl::StrCat("inputs[", index, "]: one of text and tokens is required"));
+      fmt::format("inputs[{}]: one of text and tokens is required", index));
 }
 
 absl::StatusOr<std::optional<Pooling>> pooling_of(v1::Pooling pooling) {
@@ -34,7 +35,7 @@ absl::StatusOr<std::optional<Pooling>> pooling_of(v1::Pooling pooling) {
       return Pooling::cls;
     default:
       return absl::InvalidArgumentError(
-          absl::StrCat("pooling: ", static_cast<int>(pooling), " is not known to this server"));
+          fmt::format("pooling: {} is not known to this server", static_cast<int>(pooling)));
   }
 }
 

@@ -3,32 +3,28 @@
 #include <grpcpp/support/server_callback.h>
 
 #include <cstddef>
-#include <cstdint>
 #include <deque>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "server/base/request_work.h"
+#include "server/generation/answer.h"
 #include "server/generation/service.h"
-#include "server/generation/stream_room.h"
-#include "server/grpc/answer_fields.h"
 #include "server/grpc/call_limits.h"
 #include "server/grpc/call_table.h"
 #include "server/grpc/stream_writer.h"
-#include "server/grpc/wire.h"
 #include "server/telemetry/access_log.h"
 #include "tessera/v1/inference.pb.h"
 
 namespace tessera {
 
-// One Generate stream. The engine thread appends tokens. The owner of the stream's writing side
-// turns all pending tokens of one sequence into one message. This owner is the StreamWriter thread
-// if no write is in progress, and gRPC's thread after a write has completed. A client that reads
-// slowly gets fewer, larger messages, and does not slow down the engine. With best_of above n the
-// messages are held until all sequences have ended.
+// One Generate stream. Its answer's events wake the owner of the writing side, who turns all new
+// tokens of one sequence into a message. The owner is the StreamWriter thread if no write is in
+// progress, and gRPC's thread after a write has completed. A client that reads slowly gets fewer,
+// larger messages, and does not slow down the engine. With best_of above n the messages are made
+// when all sequences have ended.
 //
 // Destroyed when both gRPC and the engine have released it.
 class GenerateCall final
@@ -43,7 +39,6 @@ class GenerateCall final
     StreamWriter& writer;
     UnreadMessages& unread;
     RequestWork work;
-    std::size_t max_pending_tokens;
   };
 
   // Returns: the reactor of a new call, which waits for its request.
@@ -64,32 +59,25 @@ class GenerateCall final
   void abort();
 
  private:
-  struct Sequence;
-  struct Taken;
+  class WakeUp;
 
   static std::shared_ptr<GenerateCall> make(const Shared& shared, grpc::ServerContextBase& context,
                                             std::shared_ptr<const Caller> caller,
                                             OpenCalls::Place place);
   void start();
-  absl::Status read_request();
+  absl::Status begin_answer();
+  void resume();
+  void note_ids();
   void finish_early(const absl::Status& status);
-  void prepare_first(GenerateCallRequest parsed);
-  absl::Status submit(GenerateCallRequest parsed);
-  void accept(const GenerateCallRequest& parsed, Accepted accepted, std::string echo);
   void cancel(std::unique_lock<std::mutex> lock);
 
-  void add_prompt(Sequence& sequence, SeenToken token);
-  void add(Sequence& sequence, SeenToken token);
-  void add_end(Sequence& sequence, const tessera::Finish& finish);
-  void wake(std::unique_lock<std::mutex> lock);
-
-  Taken take();
-  void take_from(Sequence& sequence);
-  bool read_tokens(Sequence& sequence);
-  bool write(Sequence& sequence, bool any);
-  absl::Status end(Sequence& sequence);
-  void choose_best();
-  void send(bool last);
+  void wake();
+  bool begin_round();
+  bool release();
+  absl::Status read_events();
+  void print(Choice& choice);
+  void print_best();
+  void send();
 
   void write_pending() override;
   void OnReadDone(bool ok) override;
@@ -104,31 +92,24 @@ class GenerateCall final
   OpenCalls::Place place_;
   v1::GenerateRequest request_;
   ByteBudget::Share request_room_;
-  std::optional<AnswerNotation> notation_;  // of a chat
-  AnswerEnd end_;
-  std::size_t best_ = 0;  // sequences of which the messages are sent, if not all
   absl::StatusCode end_code_ = absl::StatusCode::kOk;  // only the writing side's owner
   std::shared_ptr<GenerateCall> self_;                 // keeps the call alive until OnDone
   std::string name_;
-  std::vector<std::unique_ptr<Sequence>> sequences_;  // sinks of the engine
 
   // Only the owner of the writing side uses these.
-  v1::GenerateResponse response_;
-  v1::Usage usage_;
-  KvReport kv_;  // of the finished sequences
-  ByteBudget::Share room_;
-  std::size_t next_ = 0;                     // sequence that is polled next
-  std::size_t ended_ = 0;                    // sequences whose last message was made
-  std::deque<v1::GenerateResponse> chosen_;  // messages of the best sequences
+  std::unique_ptr<Answer> answer_;             // null before it begins, and after OnDone
+  std::deque<v1::GenerateResponse> messages_;  // not sent
+  v1::GenerateResponse response_;              // being written
+  std::size_t next_ = 0;                       // sequence that is read next
+  std::vector<bool> printed_;                  // by sequence: its last message was made
+  bool complete_ = false;                      // the stream's last message was made
 
-  std::mutex mutex_;  // guards the fields below, and the pending events of the sequences
+  std::mutex mutex_;  // guards the fields below
   std::vector<RequestId> ids_;
-  std::size_t pending_tokens_ = 0;
-  StreamRoom pending_room_;  // of these tokens
-  bool writing_ = true;      // the writing side has an owner
-  bool cancelled_ = false;   // passed on to the engine as soon as there are ids
-  bool gone_ = false;        // the client has disconnected, or its deadline has passed
-  bool too_slow_ = false;    // the client left more tokens unread than may wait
+  bool writing_ = true;     // the writing side has an owner
+  bool woken_ = false;      // there may be events that the owner has not seen
+  bool cancelled_ = false;  // passed on to the engine as soon as there are ids
+  bool gone_ = false;       // the client has disconnected, or its deadline has passed
 };
 
 }  // namespace tessera

@@ -1,5 +1,6 @@
 #include "server/grpc/grpc_listener.h"
 
+#include <fmt/format.h>
 #include <google/protobuf/stubs/logging.h>
 #include <grpc/support/log.h>
 #include <grpcpp/generic/async_generic_service.h>
@@ -18,7 +19,6 @@
 #include <set>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "grpc/health/v1/health.grpc.pb.h"
 #include "server/base/authority.h"
@@ -123,7 +123,7 @@ class Listener final : public GrpcListener {
         open_(std::make_shared<OpenCalls>(options.call_bytes)),
         unread_(options.write_timeout),
         limits_{*open_, unread_, static_cast<std::size_t>(options.max_message_bytes)},
-        inference_(service, keys_, options.max_pending_tokens, limits_, work) {
+        inference_(service, keys_, limits_, work) {
     service.watch_memory({.name = "grpc_calls",
                           .bytes =
                               [calls = std::weak_ptr(open_)] {
@@ -146,8 +146,8 @@ class Listener final : public GrpcListener {
     const std::string where = authority(options.address, options.port);
     auto acceptor = ConnectionAcceptor::listen(options.address, options.port);
     if (!acceptor.ok()) {
-      return absl::UnavailableError(absl::StrCat("cannot listen on grpc://", where, ": ",
-                                                 std::string(acceptor.status().message())));
+      return absl::UnavailableError(fmt::format("cannot listen on grpc://{}: {}", where,
+                                                std::string(acceptor.status().message())));
     }
     auto accepted = builder.experimental().AddExternalConnectionAcceptor(
         grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD, credentials);
@@ -158,7 +158,7 @@ class Listener final : public GrpcListener {
     builder.RegisterCallbackGenericService(&unknown_);
     server_ = builder.BuildAndStart();
     if (server_ == nullptr) {
-      return absl::UnavailableError(absl::StrCat("cannot serve grpc://", where));
+      return absl::UnavailableError(fmt::format("cannot serve grpc://{}", where));
     }
     acceptor_ = *std::move(acceptor);
     acceptor_->start(std::move(accepted), options.max_connections);

@@ -15,10 +15,9 @@ namespace tessera {
 class Service;
 
 struct GrpcOptions {
-  std::string address;                     // numeric, v4 or v6, or a host name
-  int32_t port = 50051;                    // 0: any free port, see GrpcListener::port()
-  int32_t max_message_bytes = 8 << 20;     // maximum size of a request
-  std::size_t max_pending_tokens = 16384;  // unread tokens after which a call is cancelled
+  std::string address;                  // numeric, v4 or v6, or a host name
+  int32_t port = 50051;                 // 0: any free port, see GrpcListener::port()
+  int32_t max_message_bytes = 8 << 20;  // maximum size of a request
 
   // The connection that has been silent for the longest time is closed for one more.
   std::size_t max_connections = 1024;

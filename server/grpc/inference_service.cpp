@@ -1,9 +1,10 @@
 #include "server/grpc/inference_service.h"
 
+#include <fmt/format.h>
+
 #include <memory>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "server/grpc/authorization.h"
 #include "server/grpc/call_context.h"
@@ -18,9 +19,9 @@ absl::Status tokenize(const Service& service, const v1::TokenizeRequest& request
                       ByteBudget::Share& room) {
   TESSERA_ASSIGN_OR_RETURN(const TokenizeCall call, parse_tokenize_request(request));
   TESSERA_ASSIGN_OR_RETURN(const std::vector<int32_t> ids,
-                           service.tokenize(call.prompt, call.options));
+                           service.prompts().tokenize(call.prompt, call.options));
   service.charge_text(caller, ids.size());
-  TESSERA_ASSIGN_OR_RETURN(room, service.text_room().for_tokens(ids, call.texts));
+  TESSERA_ASSIGN_OR_RETURN(room, service.prompts().text_room().for_tokens(ids, call.texts));
   response.mutable_ids()->Assign(ids.begin(), ids.end());
   if (call.texts) {
     for (const int32_t id : ids) {
@@ -35,8 +36,8 @@ absl::Status detokenize(const Service& service, const v1::DetokenizeRequest& req
                         ByteBudget::Share& room) {
   TESSERA_ASSIGN_OR_RETURN(
       *response.mutable_text(),
-      service.detokenize({request.ids().data(), static_cast<std::size_t>(request.ids_size())},
-                         &room));
+      service.prompts().detokenize(
+          {request.ids().data(), static_cast<std::size_t>(request.ids_size())}, &room));
   service.charge_text(caller, static_cast<std::size_t>(request.ids_size()));
   return absl::OkStatus();
 }
@@ -44,13 +45,12 @@ absl::Status detokenize(const Service& service, const v1::DetokenizeRequest& req
 }  // namespace
 
 InferenceService::InferenceService(tessera::Service& service, const ApiKeys& keys,
-                                   std::size_t max_pending_tokens, const CallLimits& limits,
-                                   RequestWork work)
+                                   const CallLimits& limits, RequestWork work)
     : service_(service),
       keys_(keys),
       work_(work),
       limits_(limits),
-      generate_shared_{service, calls_, writer_, limits.unread, work_, max_pending_tokens},
+      generate_shared_{service, calls_, writer_, limits.unread, work_},
       embed_shared_{service, calls_, writer_, limits.unread, work_} {
   using grpc::CallbackServerContext;
   add_method<v1::GenerateRequest, v1::GenerateResponse>(
@@ -120,8 +120,8 @@ absl::StatusOr<InferenceService::Admitted> InferenceService::admit(
                            authorize(keys_, context, right == Right::administer));
   std::optional<OpenCalls::Place> place = limits_.open.take(context, /*has_caller=*/true);
   if (!place) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "this server has ", limits_.open.most(), " open calls, the most it has: try again later"));
+    return absl::ResourceExhaustedError(fmt::format(
+        "this server has {} open calls, the most it has: try again later", limits_.open.most()));
   }
   if (right == Right::compute) TESSERA_RETURN_IF_ERROR(service_.admit(*caller));
   return Admitted{std::move(caller), *std::move(place)};

@@ -23,9 +23,8 @@ namespace tessera {
 // every call.
 class InferenceService final : public CallService {
  public:
-  // max_pending_tokens: see GrpcOptions.
-  InferenceService(tessera::Service& service, const ApiKeys& keys, std::size_t max_pending_tokens,
-                   const CallLimits& limits, RequestWork work);
+  InferenceService(tessera::Service& service, const ApiKeys& keys, const CallLimits& limits,
+                   RequestWork work);
 
   CallTable& calls() { return calls_; }
 

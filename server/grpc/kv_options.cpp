@@ -1,5 +1,6 @@
 #include "server/grpc/kv_options.h"
 
+#include <fmt/format.h>
 #include <google/protobuf/descriptor.h>
 #include <google/protobuf/message.h>
 
@@ -7,7 +8,6 @@
 #include <vector>
 
 #include "absl/strings/numbers.h"
-#include "absl/strings/str_cat.h"
 #include "base/check.h"
 
 namespace tessera {
@@ -24,11 +24,11 @@ std::string text_of(const v1::KvOptions& message, const FieldDescriptor& field) 
     case FieldDescriptor::CPPTYPE_BOOL:
       return reflection.GetBool(message, &field) ? "true" : "false";
     case FieldDescriptor::CPPTYPE_INT32:
-      return absl::StrCat(reflection.GetInt32(message, &field));
+      return fmt::format("{}", reflection.GetInt32(message, &field));
     case FieldDescriptor::CPPTYPE_INT64:
-      return absl::StrCat(reflection.GetInt64(message, &field));
+      return fmt::format("{}", reflection.GetInt64(message, &field));
     case FieldDescriptor::CPPTYPE_FLOAT:
-      return absl::StrCat(reflection.GetFloat(message, &field));
+      return fmt::format("{}", reflection.GetFloat(message, &field));
     default:
       TESSERA_CHECK(false, "KvOptions has a field of a type that is not read");
   }

@@ -1,5 +1,6 @@
 #include "server/grpc/reflection_service.h"
 
+#include <fmt/format.h>
 #include <google/protobuf/descriptor.h>
 #include <google/protobuf/descriptor.pb.h>
 
@@ -7,7 +8,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "server/grpc/authorization.h"
 #include "server/grpc/unary_call.h"
 
@@ -44,7 +44,7 @@ void add_error(grpc::StatusCode code, const std::string& message, ReflectionResp
 void add_files(const FileDescriptor* file, const std::string& what, ReflectionResponse& out) {
   if (file == nullptr) {
     return add_error(grpc::StatusCode::NOT_FOUND,
-                     absl::StrCat(what, " is not known to this server"), out);
+                     fmt::format("{} is not known to this server", what), out);
   }
   std::set<std::string> added;
   add_file(*file, added, *out.mutable_file_descriptor_response());

@@ -1,5 +1,6 @@
 #include "server/grpc/request_options.h"
 
+#include <fmt/format.h>
 #include <google/protobuf/descriptor.h>
 #include <google/protobuf/message.h>
 #include <google/protobuf/reflection.h>
@@ -9,7 +10,6 @@
 #include <string_view>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/status_macros.h"
 #include "engine/kv/kv_policy_fields.h"
@@ -77,9 +77,8 @@ class PlainReader {
 // Errors: InvalidArgument names a field that is too long.
 absl::Status check_lengths(const GenerateRequest& request) {
   const std::optional<LongField> field = long_field(request);
-  return field
-             ? absl::InvalidArgumentError(absl::StrCat(std::string(field->name), " ", field->error))
-             : absl::OkStatus();
+  return field ? absl::InvalidArgumentError(fmt::format("{} {}", field->name, field->error))
+               : absl::OkStatus();
 }
 
 // retain_seconds is `pin` and ttl_seconds in one field.
@@ -113,7 +112,7 @@ absl::Status read_cache(const v1::CacheOptions& message, GenerateRequest& out) {
     const absl::StatusOr<KvPolicy> accepted = parse_policy(message.accept());
     if (!accepted.ok()) {
       return absl::InvalidArgumentError(
-          absl::StrCat("cache.accept: ", std::string(accepted.status().message())));
+          fmt::format("cache.accept: {}", std::string(accepted.status().message())));
     }
     out.cache_accept = accepted->high;
   }

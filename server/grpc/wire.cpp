@@ -1,10 +1,10 @@
 #include "server/grpc/wire.h"
 
+#include <fmt/format.h>
+
 #include <string>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
-#include "base/check.h"
 #include "base/status_macros.h"
 #include "server/adapters/adapter_store.h"
 #include "server/grammar/make_spec.h"
@@ -17,20 +17,21 @@ namespace tessera {
 namespace {
 
 // Reads the prompt, and of a chat all that it says of its answer.
-absl::Status read_prompt(const v1::GenerateRequest& message, GenerateCallRequest& out) {
-  GenerateRequest& request = out.generate;
+absl::Status read_prompt(const v1::GenerateRequest& message, CompletionRequest& out) {
+  GenerateRequest& request = out.each;
   switch (message.prompt_case()) {
     case v1::GenerateRequest::kText:
-      request.prompt = message.text();
+      out.prompts.emplace_back(message.text());
       return absl::OkStatus();
     case v1::GenerateRequest::kTokens:
-      request.prompt =
-          std::vector<int32_t>(message.tokens().ids().begin(), message.tokens().ids().end());
+      out.prompts.emplace_back(
+          std::vector<int32_t>(message.tokens().ids().begin(), message.tokens().ids().end()));
       return absl::OkStatus();
     case v1::GenerateRequest::kChat: {
       TESSERA_ASSIGN_OR_RETURN(ChatCall chat, parse_chat(message.chat()));
-      request.prompt = std::move(chat.conversation);
+      out.prompts.emplace_back(std::move(chat.conversation));
       request.prompt_options.add_generation_prompt = chat.add_generation_prompt;
+      out.chat = true;
       out.tools = std::move(chat.tools);
       out.reasoning = chat.reasoning;
       return message.echo() ? absl::InvalidArgumentError("echo is not available for a chat")
@@ -42,18 +43,18 @@ absl::Status read_prompt(const v1::GenerateRequest& message, GenerateCallRequest
   return absl::InvalidArgumentError("prompt: one of text, tokens and chat is required");
 }
 
-absl::Status read_counts(const v1::GenerateRequest& message, GenerateCallRequest& out) {
+absl::Status read_counts(const v1::GenerateRequest& message, CompletionRequest& out) {
   out.n = message.has_n() ? message.n() : 1;
   TESSERA_RETURN_IF_ERROR(check_option({"n", kSampleCount}, out.n));
   out.best_of = message.has_best_of() ? message.best_of() : out.n;
   TESSERA_RETURN_IF_ERROR(check_option({"best_of", kSampleCount}, out.best_of));
   if (out.best_of < out.n) {
     return absl::InvalidArgumentError(
-        absl::StrCat("best_of is ", out.best_of, ", less than n, which is ", out.n));
+        fmt::format("best_of is {}, less than n, which is {}", out.best_of, out.n));
   }
-  std::optional<int32_t>& reported = out.generate.sampling.top_logprobs;
-  out.logprobs = reported.has_value();
-  out.prompt_logprobs = out.generate.sampling.prompt_logprobs.has_value();
+  std::optional<int32_t>& reported = out.each.sampling.top_logprobs;
+  out.logprobs = reported;
+  out.prompt_logprobs = out.each.sampling.prompt_logprobs;
   if (out.best_of > out.n && !reported) {
     reported = 0;  // needed to choose the most likely sequences
   }
@@ -97,14 +98,16 @@ absl::Status no_message() {
   return absl::InternalError("the call has no message that can be read as one of its type");
 }
 
-absl::StatusOr<GenerateCallRequest> parse_generate_request(const v1::GenerateRequest& message) {
-  GenerateCallRequest call;
-  GenerateRequest& request = call.generate;
+absl::StatusOr<CompletionRequest> parse_generate_request(const v1::GenerateRequest& message) {
+  CompletionRequest call;
+  call.token_ids = true;
+  call.stream = true;
+  GenerateRequest& request = call.each;
   TESSERA_RETURN_IF_ERROR(read_prompt(message, call));
   TESSERA_RETURN_IF_ERROR(read_options(message, request));
   request.stop = {message.stop().begin(), message.stop().end()};
   if (const std::optional<std::string> error = stop_error(request.stop, kStopLimits)) {
-    return absl::InvalidArgumentError(absl::StrCat("stop ", *error));
+    return absl::InvalidArgumentError(fmt::format("stop {}", *error));
   }
   constexpr auto kRandom = static_cast<uint64_t>(kRandomSeed);
   if (message.sampling().has_seed() && message.sampling().seed() != kRandom) {
@@ -129,13 +132,13 @@ absl::StatusOr<GenerateCallRequest> parse_generate_request(const v1::GenerateReq
           check_option({"truncate_prompt_tokens", kTruncatedPrompt}, *request.truncate_prompt));
     }
   }
-  request.prompt_ids = message.return_prompt_tokens();
-  call.prompt_ids = request.prompt_ids && !call.prompt_logprobs;
+  request.prompt_ids = message.return_prompt_tokens() && !call.prompt_logprobs;
+  request.streamed = call.best_of == call.n;
   request.kv = parse_kv_options(message.kv());
   absl::StatusOr<std::optional<GrammarSpec>> grammar = parse_grammar(message.grammar());
   if (!grammar.ok()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("grammar ", std::string(grammar.status().message())));
+        fmt::format("grammar {}", std::string(grammar.status().message())));
   }
   request.grammar = *std::move(grammar);
   if (request.grammar && request.ignore_eos) {
@@ -143,34 +146,6 @@ absl::StatusOr<GenerateCallRequest> parse_generate_request(const v1::GenerateReq
         "ignore_eos cannot be combined with a grammar, which ends the text");
   }
   return call;
-}
-
-SeenToken seen(const TokenLogprobs& logprobs) {
-  return {.token = logprobs.chosen.token,
-          .logprob = logprobs.chosen.logprob,
-          .top = {logprobs.top.begin(), logprobs.top.end()},
-          .rank = logprobs.rank};
-}
-
-v1::TokenLogprobs to_wire(const SeenToken& token, const Tokenizer& tokenizer) {
-  const auto fill = [&](int32_t id, v1::TokenLogprob& out) {
-    out.set_token_id(id);
-    out.set_text(tokenizer.token_bytes(id, /*keep_special=*/true));
-  };
-  v1::TokenLogprobs message;
-  fill(token.token, *message.mutable_chosen());
-  if (token.logprob) {
-    message.mutable_chosen()->set_logprob(*token.logprob);
-  }
-  for (const TokenLogprob& other : token.top) {
-    v1::TokenLogprob& top = *message.add_top();
-    fill(other.token, top);
-    top.set_logprob(other.logprob);
-  }
-  if (token.rank > 0) {
-    message.set_rank(token.rank);
-  }
-  return message;
 }
 
 absl::StatusOr<TokenizeCall> parse_tokenize_request(const v1::TokenizeRequest& message) {
@@ -192,20 +167,6 @@ absl::StatusOr<TokenizeCall> parse_tokenize_request(const v1::TokenizeRequest& m
       break;
   }
   return absl::InvalidArgumentError("prompt: one of text and chat is required");
-}
-
-v1::FinishReason to_wire(FinishReason reason) {
-  switch (reason) {
-    case FinishReason::stop:
-      return v1::FINISH_REASON_STOP;
-    case FinishReason::length:
-      return v1::FINISH_REASON_LENGTH;
-    case FinishReason::cancelled:
-      return v1::FINISH_REASON_CANCELLED;
-    case FinishReason::failed:
-      break;
-  }
-  TESSERA_CHECK(false, "a failed generation ends with a status");
 }
 
 v1::GetModelInfoResponse model_info(const Service& service) {

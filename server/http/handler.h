@@ -14,6 +14,7 @@ namespace tessera {
 
 struct Caller;
 struct RequestRecord;
+struct Route;
 
 // Asynchronous answer. The connection polls it after every wake() and after every piece that was
 // sent, so that only one piece is in memory. Calls come one at a time and must not block.
@@ -51,6 +52,7 @@ struct HttpAdmission {
   std::string key_name;  // whose requests share turns (Caller::turn_name); empty without keys
   std::shared_ptr<const Caller> caller;   // null for a probe without a key
   std::shared_ptr<RequestRecord> record;  // for the access log
+  const Route* route = nullptr;           // of a request that is handled; the handler's own
   bool probe = false;   // needs no key: answered on the connections that are kept for probes too
   bool pooled = false;  // handle() does work that grows with the body, so it runs on the work pool
 };

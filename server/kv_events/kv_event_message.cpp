@@ -27,7 +27,7 @@ class Message {
     if (event.stored) {
       auto& all = current[3].get_ref<Json::array_t&>();
       all.insert(all.end(), tokens, tokens + block_tokens_);
-      tokens_ += static_cast<size_t>(block_tokens_);
+      tokens_ += static_cast<std::size_t>(block_tokens_);
     }
     last_ = event;
     ++count_;
@@ -73,8 +73,8 @@ class Message {
   Json events_ = Json::array();
   Event last_;
   PrefixEvents::StoreEvent last_copy_;
-  size_t count_ = 0;
-  size_t tokens_ = 0;
+  std::size_t count_ = 0;
+  std::size_t tokens_ = 0;
 };
 
 }  // namespace

@@ -9,8 +9,8 @@
 namespace tessera {
 
 // Most tokens and events of one message, unless one block has more tokens: about 130 kB.
-inline constexpr size_t kKvMessageTokens = size_t{1} << 14;
-inline constexpr size_t kKvMessageEvents = size_t{1} << 10;
+inline constexpr std::size_t kKvMessageTokens = std::size_t{1} << 14;
+inline constexpr std::size_t kKvMessageEvents = std::size_t{1} << 10;
 
 // Writes a batch as messages in MessagePack, in the form of vLLM's KV events, which llm-d's router
 // and others read. A message is an array [seconds, events, 0]; the last is a data-parallel rank.

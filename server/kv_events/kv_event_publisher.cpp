@@ -1,5 +1,6 @@
 #include "server/kv_events/kv_event_publisher.h"
 
+#include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
 #include <array>
@@ -8,7 +9,6 @@
 #include <zmq.hpp>
 
 #include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
 #include "server/kv_events/kv_event_message.h"
 
 namespace tessera {
@@ -18,7 +18,7 @@ constexpr int kLingerMs = 1'000;
 
 std::array<std::byte, 8> big_endian(uint64_t number) {
   std::array<std::byte, 8> bytes{};
-  for (size_t i = 0; i < bytes.size(); ++i) {
+  for (std::size_t i = 0; i < bytes.size(); ++i) {
     bytes[i] = static_cast<std::byte>(number >> (56 - 8 * i) & 0xff);
   }
   return bytes;
@@ -90,8 +90,7 @@ absl::StatusOr<std::unique_ptr<KvEventPublisher>> KvEventPublisher::start(
   try {
     return std::make_unique<ZeroMqPublisher>(options, events);
   } catch (const zmq::error_t& error) {
-    return absl::UnavailableError(
-        absl::StrCat("kv-events: ", options.endpoint, ": ", error.what()));
+    return absl::UnavailableError(fmt::format("kv-events: {}: {}", options.endpoint, error.what()));
   }
 }
 

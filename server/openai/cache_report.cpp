@@ -13,7 +13,7 @@ using Json = nlohmann::ordered_json;
 Json formats_json(const EngineStats& stats) {
   Json list = Json::array();
   for (const KvFormatPages& pages :
-       std::span(stats.format_pages).first(static_cast<size_t>(stats.formats))) {
+       std::span(stats.format_pages).first(static_cast<std::size_t>(stats.formats))) {
     list.push_back({{"format", name_of(pages.format)},
                     {"private_bytes", pages.exclusive * stats.page_bytes},
                     {"shared_bytes", pages.shared * stats.page_bytes}});
@@ -53,13 +53,13 @@ Json checks_json(const EngineOptions& options) {
 Json tree_json(const PrefixOutline& outline, uint64_t salt_mark) {
   Json units = Json::array();
   std::vector<int32_t> index(outline.blocks.size(), -1);  // in `units`
-  for (size_t i = 0; i < outline.blocks.size(); ++i) {
+  for (std::size_t i = 0; i < outline.blocks.size(); ++i) {
     const PrefixOutline::Block& block = outline.blocks[i];
     if (block.salt != salt_mark) {
       continue;
     }
     index[i] = static_cast<int32_t>(units.size());
-    const int32_t parent = block.parent < 0 ? -1 : index[static_cast<size_t>(block.parent)];
+    const int32_t parent = block.parent < 0 ? -1 : index[static_cast<std::size_t>(block.parent)];
     units.push_back({block.id, parent, block.format, block.grade, block.locked ? 1 : 0});
   }
   const auto others = static_cast<int64_t>(outline.blocks.size() - units.size());

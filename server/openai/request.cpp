@@ -127,7 +127,7 @@ absl::Status read_grammar(BodyFields& fields, const nlohmann::ordered_json& memb
 absl::Status finish_fields(BodyFields& fields, CompletionRequest& out) {
   SamplingParams& sampling = out.each.sampling;
   sampling.top_logprobs = out.logprobs;
-  if (out.echo && out.logprobs) {
+  if (out.echo_logprobs) {
     sampling.prompt_logprobs = std::max(*out.logprobs, out.prompt_logprobs.value_or(0));
   }
   if (out.best_of > out.n && !out.logprobs) {
@@ -176,7 +176,7 @@ void read_suffix(BodyFields& fields, CompletionRequest& out) {
   if (suffix.empty()) {
     return;
   }
-  if (out.echo) {
+  if (out.each.echo) {
     fields.refuse("echo", "cannot be combined with suffix");
   } else if (out.each.truncate_prompt) {
     fields.refuse("truncate_prompt_tokens", "cannot be combined with suffix");
@@ -217,15 +217,16 @@ absl::StatusOr<CompletionRequest> parse_completion_request(std::string_view body
   request.each.max_tokens = 16;  // as OpenAI
   read_limit(fields, {"max_tokens", kTokenCount}, request.each.max_tokens);
   read_special(fields, request.each.prompt_options);
-  fields.boolean("echo", request.echo);
+  fields.boolean("echo", request.each.echo);
   read_suffix(fields, request);
   read_best_of(fields, request);
   if (fields.find("logprobs") != nullptr) {
     fields.integer({"logprobs", kTopLogprobs}, request.logprobs.emplace());
   }
+  request.echo_logprobs = request.each.echo && request.logprobs.has_value();
   // Clients that score a prompt request one more token and rely on it. So it is returned even if it
   // is an end of sequence.
-  if (request.echo && request.logprobs && request.each.max_tokens == 1) {
+  if (request.echo_logprobs && request.each.max_tokens == 1) {
     request.each.ignore_eos = true;
   }
   fields.find("prompt");

@@ -18,14 +18,14 @@ struct CompletionRequest {
   GenerateRequest each;            // all fields but the prompt
   int32_t n = 1;                   // choices of each prompt
   int32_t best_of = 1;             // >= n: sequences of each prompt; the n most likely are returned
-  bool echo = false;               // a choice begins with its prompt
   bool token_ids_as_text = false;  // prints tokens as "token_id:17", unique even for equal texts
-  bool token_ids = false;          // choices have their token ids, and those of the prompt
+  bool token_ids = false;          // choices have their token ids
   std::optional<int32_t> prompt_logprobs;  // reported separately, as in vLLM
-  ToolUse tools{};                         // of a chat
-  bool legacy_calls = false;               // the answer has `function_call`, not `tool_calls`
-  bool reasoning = true;                   // a chat's answer shows its thoughts
-  std::string request_id;                  // from the client; empty: generated
+  bool echo_logprobs = false;  // of an echo: the prompt's tokens are among those of the choice
+  ToolUse tools{};             // of a chat
+  bool legacy_calls = false;   // the answer has `function_call`, not `tool_calls`
+  bool reasoning = true;       // a chat's answer shows its thoughts
+  std::string request_id;      // from the client; empty: generated
   bool stream = false;
   bool include_usage = false;           // sends a last chunk with the usage
   bool continuous_usage = false;        // reports the usage in every chunk

@@ -72,7 +72,7 @@ struct GenerateRequest : RequestOptions {
   std::shared_ptr<const LoraAdapter> adapter;
   std::optional<std::chrono::steady_clock::time_point> deadline;
   bool streamed = false;           // the client reads the answer while it is generated
-  bool echo = false;               // the answer repeats the prompt
+  bool echo = false;               // the answer begins with the prompt
   bool prompt_ids = false;         // the answer has the prompt's token ids
   std::optional<Pooling> pooling;  // makes an embedding of the prompt (EventSink::on_embedding)
   std::shared_ptr<PrefixTransfer> transfer;  // moves blocks of the prompt; null: none

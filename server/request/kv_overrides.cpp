@@ -1,8 +1,9 @@
 #include "server/request/kv_overrides.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
-#include "absl/strings/str_cat.h"
 #include "engine/kv/kv_presets.h"
 #include "server/base/error.h"
 
@@ -10,12 +11,12 @@ namespace tessera {
 namespace {
 
 absl::Status refused(const absl::Status& status) {
-  return invalid_field("kv_cache", absl::StrCat("kv_cache: ", std::string(status.message())));
+  return invalid_field("kv_cache", fmt::format("kv_cache: {}", std::string(status.message())));
 }
 
 absl::StatusOr<KvPreset> named(const std::string& name) {
   if (name.find(':') != std::string::npos) {  // fields are given separately
-    return absl::InvalidArgumentError(absl::StrCat("there is no KV preset '", name, "'"));
+    return absl::InvalidArgumentError(fmt::format("there is no KV preset '{}'", name));
   }
   return parse_preset(name);
 }

@@ -50,7 +50,7 @@ struct RecommendedReader {
 struct Filler {
   std::vector<const void*> from;
   const std::vector<std::string_view>& given;
-  size_t at = 0;
+  std::size_t at = 0;
 
   template <class T>
   void operator()(const SpecialOption& /*option*/, T& /*out*/) {

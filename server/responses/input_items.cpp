@@ -142,7 +142,7 @@ class ItemReader {
     if (!given->is_array()) {
       return fields.refuse(name, "must be a string or a list of parts");
     }
-    for (size_t i = 0; i < given->size(); ++i) {
+    for (std::size_t i = 0; i < given->size(); ++i) {
       const json& part = (*given)[i];
       const std::string place = fmt::format("{}[{}]", name, i);
       const json type = part.is_object() ? part.value("type", json()) : json();
@@ -177,7 +177,7 @@ std::vector<ChatMessage> read_input(BodyFields& fields) {
     return {};
   }
   ItemReader reader(fields);
-  for (size_t i = 0; i < input->size(); ++i) {
+  for (std::size_t i = 0; i < input->size(); ++i) {
     reader.read((*input)[i], fmt::format("input[{}]", i));
   }
   return reader.take();

@@ -29,7 +29,7 @@ struct Turn {
 class Count {
  public:
   Count(const Service& service, int64_t limit)
-      : tokenizer_(service.tokenizer()), bytes_left_(service.max_prompt_bytes()), left_(limit) {}
+      : tokenizer_(service.tokenizer()), bytes_left_(service.prompts().max_bytes()), left_(limit) {}
 
   bool full() const { return left_ < 0; }
 
@@ -101,7 +101,8 @@ absl::Status fit(const Service& service, const PromptOptions& options, int64_t l
                  std::vector<Turn> turns, Prompt& prompt) {
   Messages& messages = std::get<Conversation>(prompt).messages;
   for (int round = 1; turns.size() > 1; ++round) {
-    TESSERA_ASSIGN_OR_RETURN(const std::vector<int32_t> ids, service.tokenize(prompt, options));
+    TESSERA_ASSIGN_OR_RETURN(const std::vector<int32_t> ids,
+                             service.prompts().tokenize(prompt, options));
     const int64_t excess = std::ssize(ids) - limit;
     if (excess <= 0) {
       break;

@@ -84,7 +84,7 @@ Json item_json(const Item& item, bool begun) {
 
 std::string item_id(Item::Kind kind) {
   constexpr std::string_view kPrefixes[] = {"rs_", "msg_", "fc_", "ctc_"};
-  return std::string(kPrefixes[static_cast<size_t>(kind)]) + unique_letters(24);
+  return std::string(kPrefixes[static_cast<std::size_t>(kind)]) + unique_letters(24);
 }
 
 class ResponsesPrinter final : public AnswerPrinter {
@@ -205,7 +205,7 @@ class ResponsesPrinter final : public AnswerPrinter {
     Item& item = items_.back();
     item.status = status;
     constexpr const char* kTexts[] = {"text", "text", "arguments", "input"};
-    Json fields = {{kTexts[static_cast<size_t>(item.kind)], item.text}};
+    Json fields = {{kTexts[static_cast<std::size_t>(item.kind)], item.text}};
     if (item.kind == Kind::message) {
       fields["logprobs"] = item.logprobs;
     } else if (item.is_call()) {
@@ -285,10 +285,10 @@ class ResponsesPrinter final : public AnswerPrinter {
     constexpr std::string_view kStems[] = {"response.reasoning_text", "response.output_text",
                                            "response.function_call_arguments",
                                            "response.custom_tool_call_input"};
-    return kStems[static_cast<size_t>(items_.back().kind)];
+    return kStems[static_cast<std::size_t>(items_.back().kind)];
   }
 
-  size_t index() const { return items_.size() - 1; }
+  std::size_t index() const { return items_.size() - 1; }
 
   // Adds where the last item is.
   Json place(Json fields) const {

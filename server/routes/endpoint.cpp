@@ -35,7 +35,7 @@ absl::StatusOr<std::vector<int32_t>> tokens_of(const Service& service,
   if (std::holds_alternative<Conversation>(request.prompt)) {
     TESSERA_RETURN_IF_ERROR(service.prepare_chat(request.tools, each).status());
   }
-  return service.tokenize(request.prompt, each.prompt_options);
+  return service.prompts().tokenize(request.prompt, each.prompt_options);
 }
 
 HttpResult result_of(absl::StatusOr<HttpResult> result) {

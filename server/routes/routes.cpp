@@ -222,7 +222,8 @@ std::optional<HttpReply> Routes::decide(const HttpRequest& head, HttpAdmission& 
   if (!options_.cors_origin.empty() && head.method == "OPTIONS") {
     return preflight_reply(head);
   }
-  const Route* route = find_route(head.path, head.method);
+  const Route* const route = find_route(head.path, head.method);
+  admission.route = route;
   // A path that is not known needs a key too, so as not to reveal which paths exist.
   const Access access = route == nullptr ? Access::key : route->access;
   if (const absl::Status status = check_origin(head, access); !status.ok()) {
@@ -306,7 +307,7 @@ HttpResult Routes::handle(const HttpRequest& request, const HttpAdmission& admis
 
 HttpResult Routes::dispatch(const HttpRequest& request, const HttpAdmission& admission,
                             std::shared_ptr<Waker> waker) {
-  const Route* route = find_route(request.path, request.method);
+  const Route* const route = admission.route;
   TESSERA_CHECK(route != nullptr, "a request that was admitted has a route");
   if (const auto* plain = std::get_if<PlainEndpoint>(&route->endpoint)) {
     return (*plain)();

@@ -1,11 +1,12 @@
 #include "server/settings/settings.h"
 
+#include <fmt/format.h>
+
 #include <set>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status_macros.h"
 #include "kernels/cuda_library.h"
@@ -16,8 +17,7 @@ namespace tessera {
 namespace {
 
 absl::Status at_line(std::string_view file, const YAML::Mark& mark, std::string_view message) {
-  return absl::InvalidArgumentError(
-      absl::StrCat(std::string(file), ":", mark.line + 1, ": ", std::string(message)));
+  return absl::InvalidArgumentError(fmt::format("{}:{}: {}", file, mark.line + 1, message));
 }
 
 absl::Status apply_entry(const YAML::Node& key, const YAML::Node& value, std::string_view file,
@@ -30,21 +30,22 @@ absl::Status apply_entry(const YAML::Node& key, const YAML::Node& value, std::st
       continue;
     }
     if (!value.IsScalar()) {
-      return at_line(file, key.Mark(), absl::StrCat(key.Scalar(), ": needs one plain value"));
+      return at_line(file, key.Mark(), fmt::format("{}: needs one plain value", key.Scalar()));
     }
     const absl::Status status = field.parse(settings, value.Scalar());
-    return status.ok() ? status
-                       : at_line(file, value.Mark(),
-                                 absl::StrCat(key.Scalar(), ": ", std::string(status.message())));
+    return status.ok()
+               ? status
+               : at_line(file, value.Mark(),
+                         fmt::format("{}: {}", key.Scalar(), std::string(status.message())));
   }
-  return at_line(file, key.Mark(), absl::StrCat("unknown key '", key.Scalar(), "'"));
+  return at_line(file, key.Mark(), fmt::format("unknown key '{}'", key.Scalar()));
 }
 
 absl::Status check_adapters(const Settings& settings) {
   const absl::StatusOr<std::vector<NamedAdapter>> adapters = parse_adapters(settings.lora);
   if (!adapters.ok()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("lora: ", std::string(adapters.status().message())));
+        fmt::format("lora: {}", std::string(adapters.status().message())));
   }
   if (adapters->empty() && settings.lora_memory == 0) {
     return absl::OkStatus();
@@ -52,17 +53,16 @@ absl::Status check_adapters(const Settings& settings) {
   const char* const setting = adapters->empty() ? "lora-memory" : "lora";
   if (settings.device == Device::cuda) {
     return absl::UnimplementedError(
-        absl::StrCat(setting, ": the CUDA backend serves no adapters; use --device cpu"));
+        fmt::format("{}: the CUDA backend serves no adapters; use --device cpu", setting));
   }
   if (settings.tensor_parallel > 1) {
     return absl::UnimplementedError(
-        absl::StrCat(setting, ": several ranks serve no adapters, and tensor-parallel is ",
-                     settings.tensor_parallel));
+        fmt::format("{}: several ranks serve no adapters, and tensor-parallel is {}", setting,
+                    settings.tensor_parallel));
   }
   if (settings.engine.kv_section_step.has_value()) {
-    return absl::UnimplementedError(absl::StrCat(setting,
-                                                 ": adapters cannot be combined with kv-ladder ",
-                                                 settings.engine.kv_section_step->name));
+    return absl::UnimplementedError(fmt::format("{}: adapters cannot be combined with kv-ladder {}",
+                                                setting, settings.engine.kv_section_step->name));
   }
   return absl::OkStatus();
 }
@@ -78,8 +78,8 @@ absl::Status check_draft_model(const Settings& settings) {
     return absl::UnimplementedError("draft-model: it drafts on a CPU alone; use --device cpu");
   }
   if (settings.tensor_parallel > 1) {
-    return absl::UnimplementedError(absl::StrCat(
-        "draft-model: it serves one rank, and tensor-parallel is ", settings.tensor_parallel));
+    return absl::UnimplementedError(fmt::format(
+        "draft-model: it serves one rank, and tensor-parallel is {}", settings.tensor_parallel));
   }
   return absl::OkStatus();
 }
@@ -100,7 +100,7 @@ absl::Status apply_yaml(std::string_view yaml, std::string_view file, Settings& 
       TESSERA_RETURN_IF_ERROR(apply_entry(entry.first, entry.second, file, settings));
       if (!seen.insert(entry.first.Scalar()).second) {
         return at_line(file, entry.first.Mark(),
-                       absl::StrCat(entry.first.Scalar(), ": stands here twice"));
+                       fmt::format("{}: stands here twice", entry.first.Scalar()));
       }
     }
     return absl::OkStatus();
@@ -114,17 +114,17 @@ std::string print_yaml(const Settings& settings) {
   std::string yaml;
   for (const SettingsField& field : settings_fields()) {
     const std::string value = field.print(settings);
-    absl::StrAppend(&yaml, yaml.empty() ? "" : "\n", "# ", field.value_name, ": ", field.help,
-                    "\n");
+    fmt::format_to(std::back_inserter(yaml), "{}# {}: {}\n", yaml.empty() ? "" : "\n",
+                   field.value_name, field.help);
     if (field.secret && !value.empty()) {
-      absl::StrAppend(&yaml, "# ", std::string(field.name), ": is set, not shown\n");
+      fmt::format_to(std::back_inserter(yaml), "# {}: is set, not shown\n", field.name);
       continue;
     }
     if (value.empty() && field.print(defaults).empty()) {
-      absl::StrAppend(&yaml, "# ", std::string(field.name), ":\n");
+      fmt::format_to(std::back_inserter(yaml), "# {}:\n", field.name);
       continue;
     }
-    absl::StrAppend(&yaml, std::string(field.name), ": ", YAML::Dump(YAML::Node(value)), "\n");
+    fmt::format_to(std::back_inserter(yaml), "{}: {}\n", field.name, YAML::Dump(YAML::Node(value)));
   }
   return yaml;
 }
@@ -133,8 +133,8 @@ std::string describe(const Settings& settings) {
   std::vector<std::string> pairs;
   for (const SettingsField& field : settings_fields()) {
     const std::string value = field.print(settings);
-    pairs.push_back(absl::StrCat(std::string(field.name), "=",
-                                 field.secret && !value.empty() ? "(not shown)" : value));
+    pairs.push_back(
+        fmt::format("{}={}", field.name, field.secret && !value.empty() ? "(not shown)" : value));
   }
   return absl::StrJoin(pairs, " ");
 }
@@ -149,7 +149,7 @@ absl::Status validate(const Settings& settings) {
   }
   if (settings.http.port != 0 && settings.http.port == settings.grpc.port) {
     return absl::InvalidArgumentError(
-        absl::StrCat("http-port and grpc-port are both ", settings.http.port));
+        fmt::format("http-port and grpc-port are both {}", settings.http.port));
   }
   if (!settings.tenant_file.empty() &&
       (!settings.api_keys.empty() || !settings.api_key_file.empty())) {
@@ -163,14 +163,13 @@ absl::Status validate(const Settings& settings) {
   if (settings.device == Device::cuda && settings.tensor_parallel == 1) {  // ranks: join_ranks()
     const CudaLibrary library = open_cuda_library();
     if (library.backend == nullptr) {
-      return absl::UnimplementedError(
-          absl::StrCat("device: ", library.error, "; use --device cpu"));
+      return absl::UnimplementedError(fmt::format("device: {}; use --device cpu", library.error));
     }
   }
   if (const std::string& endpoint = settings.kv_events.endpoint; !endpoint.empty()) {
     if (!absl::StartsWith(endpoint, "tcp://") && !absl::StartsWith(endpoint, "ipc://")) {
       return absl::InvalidArgumentError(
-          absl::StrCat("kv-events: '", endpoint, "' begins with neither tcp:// nor ipc://"));
+          fmt::format("kv-events: '{}' begins with neither tcp:// nor ipc://", endpoint));
     }
     if (!settings.engine.prefix_cache) {
       return absl::InvalidArgumentError("kv-events: there are none with prefix-cache off");
@@ -183,15 +182,15 @@ absl::Status validate(const Settings& settings) {
                             : settings.tensor_parallel > 1   ? "they serve one rank"
                                                              : nullptr;
     if (why != nullptr) {
-      return absl::InvalidArgumentError(absl::StrCat("kv-host-memory and kv-disk: ", why));
+      return absl::InvalidArgumentError(fmt::format("kv-host-memory and kv-disk: {}", why));
     }
   }
   TESSERA_RETURN_IF_ERROR(check_adapters(settings));
   TESSERA_RETURN_IF_ERROR(check_draft_model(settings));
   if (settings.isa && !cpu_supports(*settings.isa)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("isa: this CPU cannot run ", std::string(name(*settings.isa)),
-                     "; its best is ", std::string(name(best_cpu_isa()))));
+    return absl::InvalidArgumentError(fmt::format("isa: this CPU cannot run {}; its best is {}",
+                                                  name(*settings.isa),
+                                                  std::string(name(best_cpu_isa()))));
   }
   return absl::OkStatus();
 }

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <fmt/format.h>
+
 #include <limits>
 #include <optional>
 #include <string>
@@ -9,7 +11,6 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/numbers.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status_macros.h"
 #include "server/base/quantity.h"
@@ -43,19 +44,18 @@ SettingsField integer_field(std::string_view name, std::string_view value_name, 
           [at, range](Settings& settings, std::string_view text) {
             int32_t value = 0;
             if (!absl::SimpleAtoi(std::string(text), &value)) {
-              return absl::InvalidArgumentError(
-                  absl::StrCat("'", std::string(text), "' is not a whole number"));
+              return absl::InvalidArgumentError(fmt::format("'{}' is not a whole number", text));
             }
             if (value < range.min || value > range.max) {
               return absl::InvalidArgumentError(
                   range.max == kMaxInteger
-                      ? absl::StrCat(value, " is less than ", range.min)
-                      : absl::StrCat(value, " is not within ", range.min, " to ", range.max));
+                      ? fmt::format("{} is less than {}", value, range.min)
+                      : fmt::format("{} is not within {} to {}", value, range.min, range.max));
             }
             at(settings) = static_cast<std::decay_t<decltype(at(settings))>>(value);
             return absl::OkStatus();
           },
-          [at](const Settings& settings) { return absl::StrCat(at(settings)); }};
+          [at](const Settings& settings) { return fmt::format("{}", at(settings)); }};
 }
 
 // Checks a quantity: at least `min`, at most the maximum of the member's type.
@@ -63,7 +63,7 @@ template <class Member>
 absl::StatusOr<Member> within(int64_t value, int64_t min, std::string_view text) {
   if (value < min || std::cmp_greater(value, std::numeric_limits<Member>::max())) {
     return absl::InvalidArgumentError(
-        absl::StrCat("'", std::string(text), "' is ", value < min ? "too small" : "too large"));
+        fmt::format("'{}' is {}", text, value < min ? "too small" : "too large"));
   }
   return static_cast<Member>(value);
 }
@@ -117,7 +117,7 @@ SettingsField choice_field(std::string_view name, std::vector<NamedValue<Value>>
               }
             }
             return absl::InvalidArgumentError(
-                absl::StrCat("'", std::string(text), "' is none of ", absl::StrJoin(names, ", ")));
+                fmt::format("'{}' is none of {}", text, absl::StrJoin(names, ", ")));
           },
           [at, choices](const Settings& settings) {
             for (const NamedValue<Value>& choice : choices) {
@@ -138,7 +138,7 @@ SettingsField name_field(std::string_view name, const std::vector<std::string>& 
   field.parse = [at, names](Settings& settings, std::string_view text) {
     if (std::find(names.begin(), names.end(), text) == names.end()) {
       return absl::InvalidArgumentError(
-          absl::StrCat("'", std::string(text), "' is none of ", absl::StrJoin(names, ", ")));
+          fmt::format("'{}' is none of {}", text, absl::StrJoin(names, ", ")));
     }
     at(settings) = std::string(text);
     return absl::OkStatus();

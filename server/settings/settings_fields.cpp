@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <limits>
@@ -5,7 +7,6 @@
 #include <vector>
 
 #include "absl/strings/numbers.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "base/status_macros.h"
@@ -62,8 +63,8 @@ std::vector<SettingsField> model_fields() {
                   "those of --lora take, and no others",
                   TESSERA_AT(lora_memory)),
       text_field("chat-template", "NAME|FILE",
-                 absl::StrCat("chat template: ", builtin_chat_template_names(),
-                              ", or a Jinja file; default: the model's own"),
+                 fmt::format("chat template: {}, or a Jinja file; default: the model's own",
+                             builtin_chat_template_names()),
                  TESSERA_AT(chat_template)),
       name_field("tool-calls", tool_call_names(),
                  "notation of the model's tool calls; auto: that of its chat template; none: "
@@ -198,9 +199,6 @@ std::vector<SettingsField> grpc_fields() {
                     TESSERA_AT(grpc.max_connections)),
       integer_field("grpc-max-streams", "COUNT", {1, kMaxInteger},
                     "most calls at once on one connection", TESSERA_AT(grpc.max_streams)),
-      integer_field("grpc-max-pending-tokens", "COUNT", {1, kMaxInteger},
-                    "tokens a client may leave unread before it is cut off",
-                    TESSERA_AT(grpc.max_pending_tokens)),
       time_field("grpc-keepalive-interval", 1,
                  "a connection that is idle for this long gets a ping",
                  TESSERA_AT(grpc.keepalive_interval)),
@@ -254,24 +252,24 @@ std::string preset_names() {
 
 // A format, a preset, or either with changed fields.
 SettingsField kv_field() {
-  return {
-      "kv", "auto|NAME[:FIELD=VALUE...]",
-      absl::StrCat("how keys and values are kept: auto, which is k8v4 unless this checkpoint "
-                   "needs k8v8 or f16 (kv-check); a format: f16, or bits for keys and for "
-                   "values, such as k8v4 or the smaller k4v2r; or one of the policies ",
-                   preset_names(), "; or either with other numbers, such as leankv:alpha_high=2"),
-      [](Settings& settings, std::string_view text) {
-        settings.kv_auto = text == "auto";
-        if (settings.kv_auto) {
-          settings.engine.kv = EngineOptions().kv;
-          return absl::OkStatus();
-        }
-        TESSERA_ASSIGN_OR_RETURN(settings.engine.kv, parse_preset(text));
-        return absl::OkStatus();
-      },
-      [](const Settings& settings) {
-        return settings.kv_auto ? std::string("auto") : settings.engine.kv.name;
-      }};
+  return {"kv", "auto|NAME[:FIELD=VALUE...]",
+          fmt::format("how keys and values are kept: auto, which is k8v4 unless this checkpoint "
+                      "needs k8v8 or f16 (kv-check); a format: f16, or bits for keys and for "
+                      "values, such as k8v4 or the smaller k4v2r; or one of the policies {}; or "
+                      "either with other numbers, such as leankv:alpha_high=2",
+                      preset_names()),
+          [](Settings& settings, std::string_view text) {
+            settings.kv_auto = text == "auto";
+            if (settings.kv_auto) {
+              settings.engine.kv = EngineOptions().kv;
+              return absl::OkStatus();
+            }
+            TESSERA_ASSIGN_OR_RETURN(settings.engine.kv, parse_preset(text));
+            return absl::OkStatus();
+          },
+          [](const Settings& settings) {
+            return settings.kv_auto ? std::string("auto") : settings.engine.kv.name;
+          }};
 }
 
 // Comma-separated values of the form of --kv.
@@ -308,10 +306,8 @@ absl::Status set_ladder(Settings& settings, const std::vector<std::string>& name
     }
   }
   if (step.has_value() && names.size() > 1) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(step->name,
-                     " compresses blocks as they were computed: it has no other step "
-                     "beside it"));
+    return absl::InvalidArgumentError(fmt::format(
+        "{} compresses blocks as they were computed: it has no other step beside it", step->name));
   }
   settings.engine.kv_ladder = std::move(formats);
   settings.engine.kv_section_step = std::move(step);
@@ -344,9 +340,8 @@ SettingsField ladder_field() {
             if (!ladder.has_value() || ladder->empty()) {
               return std::string(ladder.has_value() ? "none" : "auto");
             }
-            return absl::StrJoin(*ladder, ",", [](std::string* out, KvFormat format) {
-              absl::StrAppend(out, name_of(format));
-            });
+            return absl::StrJoin(
+                *ladder, ",", [](std::string* out, KvFormat format) { *out += name_of(format); });
           }};
 }
 
@@ -360,12 +355,12 @@ SettingsField floor_field() {
             float share = 0;
             if (!absl::SimpleAtof(std::string(text), &share) || !kKvFloor.contains(share)) {
               return absl::InvalidArgumentError(
-                  absl::StrCat("must be ", kKvFloor.numbers(), ", not '", std::string(text), "'"));
+                  fmt::format("must be {}, not '{}'", kKvFloor.numbers(), text));
             }
             settings.engine.kv_floor = share;
             return absl::OkStatus();
           },
-          [](const Settings& settings) { return absl::StrCat(settings.engine.kv_floor); }};
+          [](const Settings& settings) { return fmt::format("{}", settings.engine.kv_floor); }};
 }
 
 std::vector<SettingsField> engine_fields() {
@@ -433,17 +428,16 @@ std::vector<SettingsField> engine_fields() {
                  "with --speculation on: a smaller model of the same vocabulary, a Hugging Face "
                  "directory or a GGUF file, that drafts tokens where a text repeats nothing",
                  TESSERA_AT(draft_model)),
-      integer_field(
-          "max-step-tokens", "TOKENS", {0, kMaxInteger},
-          absl::StrCat("budget of one step, prefill and decode together; 0: ",
-                       EngineOptions().max_step_tokens, ", or --max-sequences if that is more"),
-          TESSERA_AT(max_step_tokens)),
-      integer_field(
-          "max-sequences", "COUNT", {0, kMaxInteger},
-          absl::StrCat("most sequences that run at once; 0: ", EngineOptions().max_sequences,
-                       ", or fewer where their buffers would take more than a quarter "
-                       "of the KV cache"),
-          TESSERA_AT(max_sequences)),
+      integer_field("max-step-tokens", "TOKENS", {0, kMaxInteger},
+                    fmt::format("budget of one step, prefill and decode together; 0: {}, or "
+                                "--max-sequences if that is more",
+                                EngineOptions().max_step_tokens),
+                    TESSERA_AT(max_step_tokens)),
+      integer_field("max-sequences", "COUNT", {0, kMaxInteger},
+                    fmt::format("most sequences that run at once; 0: {}, or fewer where their "
+                                "buffers would take more than a quarter of the KV cache",
+                                EngineOptions().max_sequences),
+                    TESSERA_AT(max_sequences)),
       integer_field("max-queue", "COUNT", {1, kMaxInteger},
                     "most samples of requests that wait; more are refused",
                     TESSERA_AT(engine.max_queue)),

@@ -1,12 +1,13 @@
 #include "server/start/command_line.h"
 
+#include <fmt/format.h>
+
 #include <CLI/CLI.hpp>
 #include <filesystem>
 #include <fstream>
 #include <system_error>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "server/base/commit.h"
 #include "server/start/plan.h"
@@ -25,8 +26,8 @@ struct Flags {
 };
 
 void declare_flags(CLI::App& app, Flags& flags) {
-  app.set_version_flag("--version", absl::StrCat("tessera-server " TESSERA_VERSION " (",
-                                                 std::string(commit()), ")"));
+  app.set_version_flag("--version",
+                       fmt::format("tessera-server {} ({})", TESSERA_VERSION, commit()));
   app.add_option("--config", flags.config_file, "YAML file of settings; flags win over it")
       ->type_name("FILE")
       ->take_last();
@@ -42,12 +43,12 @@ void declare_flags(CLI::App& app, Flags& flags) {
       ->needs(plan);
   const Settings defaults;
   flags.values.resize(settings_fields().size());
-  for (size_t i = 0; i < flags.values.size(); ++i) {
+  for (std::size_t i = 0; i < flags.values.size(); ++i) {
     const SettingsField& field = settings_fields()[i];
     const std::string value = field.print(defaults);
     flags.options.push_back(
-        app.add_option(absl::StrCat("--", std::string(field.name)), flags.values[i],
-                       value.empty() ? field.help : absl::StrCat(field.help, " [", value, "]"))
+        app.add_option(fmt::format("--{}", field.name), flags.values[i],
+                       value.empty() ? field.help : fmt::format("{} [{}]", field.help, value))
             ->type_name(field.value_name)
             ->take_last());
   }
@@ -60,7 +61,7 @@ absl::StatusOr<int64_t> parse_bytes(std::string_view flag, std::string_view text
     if (field.name == "kv-memory") {
       if (const absl::Status status = field.parse(parsed, text); !status.ok()) {
         return absl::InvalidArgumentError(
-            absl::StrCat(std::string(flag), ": ", std::string(status.message())));
+            fmt::format("{}: {}", flag, std::string(status.message())));
       }
     }
   }
@@ -75,27 +76,27 @@ absl::Status apply_file(const std::string& path, Settings& settings) {
     file.open(path, std::ios::binary);
   }
   if (!file.is_open()) {
-    return absl::NotFoundError(absl::StrCat("config: cannot read ", path));
+    return absl::NotFoundError(fmt::format("config: cannot read {}", path));
   }
   std::string yaml(kMaxBytes, '\0');
   file.read(yaml.data(), kMaxBytes);
-  yaml.resize(static_cast<size_t>(file.gcount()));
+  yaml.resize(static_cast<std::size_t>(file.gcount()));
   if (file.bad() || !file.eof()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("config: ", path, " cannot be read, or has more than ", kMaxBytes, " bytes"));
+        fmt::format("config: {} cannot be read, or has more than {} bytes", path, kMaxBytes));
   }
   return apply_yaml(yaml, path, settings);
 }
 
 absl::Status apply_flags(const Flags& flags, Settings& settings) {
-  for (size_t i = 0; i < flags.values.size(); ++i) {
+  for (std::size_t i = 0; i < flags.values.size(); ++i) {
     if (flags.options[i]->count() == 0) {
       continue;
     }
     const SettingsField& field = settings_fields()[i];
     if (const absl::Status status = field.parse(settings, flags.values[i]); !status.ok()) {
       return absl::InvalidArgumentError(
-          absl::StrCat("--", std::string(field.name), ": ", std::string(status.message())));
+          fmt::format("--{}: {}", field.name, std::string(status.message())));
     }
   }
   return absl::OkStatus();
@@ -114,10 +115,10 @@ absl::StatusOr<CommandLine> parse_command_line(int argc, const char* const* argv
     command.text = app.help();
     return command;
   } catch (const CLI::CallForVersion& version) {
-    command.text = absl::StrCat(version.what(), "\n");
+    command.text = fmt::format("{}\n", version.what());
     return command;
   } catch (const CLI::ParseError& error) {
-    return absl::InvalidArgumentError(absl::StrCat(error.what(), " (see --help)"));
+    return absl::InvalidArgumentError(fmt::format("{} (see --help)", error.what()));
   }
   if (!flags.config_file.empty()) {
     TESSERA_RETURN_IF_ERROR(apply_file(flags.config_file, command.settings));

@@ -1,11 +1,11 @@
 #include "server/start/draft_source.h"
 
+#include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "engine/draft_model.h"
 #include "engine/kv/kv_shape.h"
@@ -17,7 +17,7 @@ namespace tessera {
 namespace {
 
 absl::Status with_setting(const absl::Status& status) {
-  return absl::Status(status.code(), absl::StrCat("draft-model: ", std::string(status.message())));
+  return absl::Status(status.code(), fmt::format("draft-model: {}", std::string(status.message())));
 }
 
 }  // namespace
@@ -59,10 +59,10 @@ absl::Status DraftSource::check_vocabulary(const Tokenizer& served) const {
   if (id == ids && served.vocab_size() == (*own)->vocab_size()) {
     return absl::OkStatus();
   }
-  return absl::InvalidArgumentError(absl::StrCat(
-      "draft-model: ", path_.string(), " has another vocabulary than the model: ",
-      (*own)->vocab_size(), " and ", served.vocab_size(), " tokens, which differ from id ", id,
-      " on; a smaller model of the same family has the same"));
+  return absl::InvalidArgumentError(
+      fmt::format("draft-model: {} has another vocabulary than the model: {} and {} tokens, which "
+                  "differ from id {} on; a smaller model of the same family has the same",
+                  path_.string(), (*own)->vocab_size(), served.vocab_size(), id));
 }
 
 absl::StatusOr<std::unique_ptr<Transformer>> DraftSource::load(const EngineOptions& options,

@@ -13,7 +13,6 @@
 #include <optional>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "engine/kv/kv_policy_fields.h"
 #include "engine/kv/kv_presets.h"
@@ -47,7 +46,7 @@ std::string describe_files(const std::filesystem::path& model) {
     std::error_code error;
     const auto size = std::filesystem::file_size(file, error);
     const auto time = std::filesystem::last_write_time(file, error).time_since_epoch().count();
-    if (!error) files.push_back(absl::StrCat(file.filename().string(), " ", size, " ", time));
+    if (!error) files.push_back(fmt::format("{} {} {}", file.filename().string(), size, time));
   };
   std::error_code error;
   if (std::filesystem::is_directory(model, error)) {
@@ -67,11 +66,10 @@ std::string describe_files(const std::filesystem::path& model) {
 std::string identity_of(const Settings& settings) {
   const std::filesystem::path model = std::filesystem::weakly_canonical(settings.model);
   const bool cuda = settings.device == Device::cuda;
-  return absl::StrCat("tessera " TESSERA_VERSION ", ",
-                      cuda ? "cuda" : std::string(name(settings.isa.value_or(best_cpu_isa()))),
-                      ", weights ",
-                      settings.weights ? std::string(name(*settings.weights)) : "auto", ", ",
-                      model.string(), ": ", describe_files(model));
+  return fmt::format("tessera {}, {}, weights {}, {}: {}", TESSERA_VERSION,
+                     cuda ? "cuda" : std::string(name(settings.isa.value_or(best_cpu_isa()))),
+                     settings.weights ? std::string(name(*settings.weights)) : "auto",
+                     model.string(), describe_files(model));
 }
 
 CheckFile check_file(const Settings& settings) {
@@ -197,18 +195,19 @@ absl::Status CheckFile::write(std::span<const FormatCheck> checks) const {
       {"version", kFileVersion}, {"identity", identity_}, {"checks", std::move(entries)}};
   std::error_code error;
   std::filesystem::create_directories(path_.parent_path(), error);
-  const std::filesystem::path partial = absl::StrCat(path_.string(), ".", getpid());
+  const std::filesystem::path partial = fmt::format("{}.{}", path_.string(), getpid());
   std::ofstream stream(partial);
   stream << body.dump(1) << "\n";
   stream.close();
   if (stream) std::filesystem::rename(partial, path_, error);
-  return stream && !error ? absl::OkStatus()
-                          : absl::InternalError(absl::StrCat(path_.string(), " cannot be written"));
+  return stream && !error
+             ? absl::OkStatus()
+             : absl::InternalError(fmt::format("{} cannot be written", path_.string()));
 }
 
 std::string describe(std::span<const FormatCheck> checks) {
   return absl::StrJoin(checks, ", ", [](std::string* out, const FormatCheck& check) {
-    absl::StrAppend(out, fmt::format("{} {:.2g}", name_of(check.format), check.divergence));
+    fmt::format_to(std::back_inserter(*out), "{} {:.2g}", name_of(check.format), check.divergence);
   });
 }
 
@@ -221,7 +220,7 @@ void choose_formats(const Settings& settings, const Tokenizer& tokenizer, Checke
   if (!settings.kv_check) return;
   const TextSegment segment{std::string(kv_check_text()), false};
   std::vector<int32_t> text = tokenizer.encode({&segment, 1}, true);
-  text.resize(std::min(text.size(), static_cast<size_t>(options.context)));
+  text.resize(std::min(text.size(), static_cast<std::size_t>(options.context)));
   if (std::ssize(text) <= kFirstChecked) {
     spdlog::warn("KV formats are not measured: a context of {} tokens is too short",
                  options.context);

@@ -12,7 +12,6 @@
 #include <string>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "base/status_macros.h"
@@ -85,9 +84,10 @@ absl::StatusOr<std::string> read_chat_template(const std::string& name_or_file) 
   }
   absl::StatusOr<std::string> source = read_configuration_file(name_or_file);
   if (!source.ok()) {
-    return absl::Status(source.status().code(),
-                        absl::StrCat("chat-template: ", std::string(source.status().message()),
-                                     "; a name is one of ", builtin_chat_template_names()));
+    return absl::Status(
+        source.status().code(),
+        fmt::format("chat-template: {}; a name is one of {}",
+                    std::string(source.status().message()), builtin_chat_template_names()));
   }
   return source;
 }
@@ -102,8 +102,8 @@ absl::Status load_tool_template(const Settings& settings, Service::Parts& parts)
   absl::StatusOr<std::unique_ptr<ChatTemplate>> parsed = ChatTemplate::parse(*source);
   if (!parsed.ok()) {
     return absl::Status(parsed.status().code(),
-                        absl::StrCat("the template tool_use of ", settings.model.string(), ": ",
-                                     std::string(parsed.status().message())));
+                        fmt::format("the template tool_use of {}: {}", settings.model.string(),
+                                    std::string(parsed.status().message())));
   }
   parts.chat_template = with_tool_template(std::move(parts.chat_template), *std::move(parsed));
   const ChatFormat with_tools = chat_format_of(*source, settings.tool_calls);
@@ -130,9 +130,9 @@ absl::Status load_chat_template(const Settings& settings, Service::Parts& parts)
   if (!parsed.ok()) {
     const std::string& origin =
         settings.chat_template.empty() ? settings.model.string() : settings.chat_template;
-    return absl::Status(parsed.status().code(),
-                        absl::StrCat("the chat template of ", origin, ": ",
-                                     std::string(parsed.status().message())));
+    return absl::Status(
+        parsed.status().code(),
+        fmt::format("the chat template of {}: {}", origin, std::string(parsed.status().message())));
   }
   parts.chat_template = *std::move(parsed);
   parts.chat_template_source = *source;
@@ -186,10 +186,10 @@ void log_memory(const Settings& settings, const Transformer& model, const Engine
 void log_quantized(const Settings& settings, const Checkpoint& checkpoint) {
   const std::set<std::string> quantized = checkpoint.quantised_types();
   if (!quantized.empty()) {
-    spdlog::info(
-        "the checkpoint holds matrices in {}: {} (--weights)", absl::StrJoin(quantized, ", "),
-        settings.weights ? absl::StrCat("converted to ", std::string(name(*settings.weights)))
-                         : "kept as they are");
+    spdlog::info("the checkpoint holds matrices in {}: {} (--weights)",
+                 absl::StrJoin(quantized, ", "),
+                 settings.weights ? fmt::format("converted to {}", name(*settings.weights))
+                                  : "kept as they are");
   }
 }
 

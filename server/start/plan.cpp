@@ -6,7 +6,6 @@
 #include <optional>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "engine/engine.h"
 #include "engine/kv/kv_presets.h"
@@ -183,10 +182,10 @@ absl::StatusOr<std::string> print_chosen(const Planned& planned, int64_t bytes) 
     sizes = whole(planned, std::max(1, sequences), sizes.context);
     if (sequences == 0) {
       TESSERA_ASSIGN_OR_RETURN(const Memory one, memory_of(planned, preset, sizes));
-      return absl::InvalidArgumentError(absl::StrCat(
-          "memory: ", bytes, " bytes do not hold one sequence of ", sizes.context, " tokens: ",
-          one.total(), " bytes are needed, of which the weights take ", one.start.weights,
-          " and requests ", one.requests, " at most (--request-memory, --http-max-body)"));
+      return absl::InvalidArgumentError(fmt::format(
+          "memory: {} bytes do not hold one sequence of {} tokens: {} bytes are needed, of which "
+          "the weights take {} and requests {} at most (--request-memory, --http-max-body)",
+          bytes, sizes.context, one.total(), one.start.weights, one.requests));
     }
   }
   TESSERA_ASSIGN_OR_RETURN(const Memory memory, memory_of(planned, preset, sizes));
@@ -204,21 +203,22 @@ absl::StatusOr<std::string> print_chosen(const Planned& planned, int64_t bytes) 
       memory.start.draft == 0 ? "" : fmt::format("  draft model: {} bytes\n", memory.start.draft),
       preset.name, memory.start.kv.total_bytes());
   if (memory.start.kv.token_scores) {
-    absl::StrAppend(&text, fmt::format("  swapped-out sequences, at most{}: {} bytes\n", besides,
-                                       memory.start.swap));
+    fmt::format_to(std::back_inserter(text), "  swapped-out sequences, at most{}: {} bytes\n",
+                   besides, memory.start.swap);
   }
   if (memory.start.stores > 0) {
-    absl::StrAppend(&text,
-                    fmt::format("  evicted prefixes, at most: {} bytes\n", memory.start.stores));
+    fmt::format_to(std::back_inserter(text), "  evicted prefixes, at most: {} bytes\n",
+                   memory.start.stores);
   }
-  absl::StrAppend(
-      &text, fmt::format("  requests, at most{}: {} bytes\n", besides, planned.machine.requests));
-  absl::StrAppend(&text, print_costs(planned, preset, sizes, memory));
+  fmt::format_to(std::back_inserter(text), "  requests, at most{}: {} bytes\n", besides,
+                 planned.machine.requests);
+  text += print_costs(planned, preset, sizes, memory);
   if (bytes != 0) {
-    absl::StrAppend(&text, fmt::format("  start with: --max-sequences {} --max-step-tokens {} "
-                                       "--kv-memory {} --context {} --kv {}\n",
-                                       sizes.sequences, sizes.step_tokens,
-                                       memory.start.kv.total_bytes(), sizes.context, preset.name));
+    fmt::format_to(std::back_inserter(text),
+                   "  start with: --max-sequences {} --max-step-tokens {} "
+                   "--kv-memory {} --context {} --kv {}\n",
+                   sizes.sequences, sizes.step_tokens, memory.start.kv.total_bytes(), sizes.context,
+                   preset.name);
   }
   return text;
 }
@@ -273,19 +273,20 @@ absl::StatusOr<std::string> print_plan(const Settings& settings, int64_t memory)
   TESSERA_RETURN_IF_ERROR(choose_sizes(longest_context(config), memory, planned));
   TESSERA_ASSIGN_OR_RETURN(std::string text, print_chosen(planned, memory));
   if (!planned.checks.empty()) {
-    absl::StrAppend(&text, "  nats from f16 on this checkpoint: ", describe(planned.checks), "\n");
+    fmt::format_to(std::back_inserter(text), "  nats from f16 on this checkpoint: {}\n",
+                   describe(planned.checks));
   }
-  absl::StrAppend(&text, fmt::format("\n{:<20} {:>6} {:>14} {:>14} {:>14}\n", "--kv", "users",
-                                     "of one user", "KV cache", "in all"));
-  absl::StrAppend(&text, print_row(planned, settings.engine.kv, memory));
+  fmt::format_to(std::back_inserter(text), "\n{:<20} {:>6} {:>14} {:>14} {:>14}\n", "--kv", "users",
+                 "of one user", "KV cache", "in all");
+  text += print_row(planned, settings.engine.kv, memory);
   for (const KvPreset& preset : kv_choices()) {
     if (preset.name != settings.engine.kv.name) {
-      absl::StrAppend(&text, print_row(planned, preset, memory));
+      text += print_row(planned, preset, memory);
     }
   }
-  absl::StrAppend(&text,
-                  "* drops or demotes tokens when a prompt is complete; users are counted with "
-                  "whole prompts, so more may run\n");
+  text +=
+      "* drops or demotes tokens when a prompt is complete; users are counted with whole prompts, "
+      "so more may run\n";
   return text;
 }
 

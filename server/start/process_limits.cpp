@@ -39,7 +39,7 @@ bool is_of_library(int descriptor) {
   const std::string link = fmt::format("/proc/self/fd/{}", descriptor);
   const ssize_t length = ::readlink(link.c_str(), target.data(), target.size());
   return length > 0 &&
-         std::string_view(target.data(), static_cast<size_t>(length)).starts_with(kAnonymous);
+         std::string_view(target.data(), static_cast<std::size_t>(length)).starts_with(kAnonymous);
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "server/start/ranks.h"
 
+#include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
 #include <cstdlib>
@@ -7,7 +8,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "base/status_macros.h"
 #include "kernels/cpu/mpi/mpi_communicator.h"
@@ -23,12 +23,13 @@ namespace {
 // launcher shows one GPU for each rank of this machine, or already only the rank's own.
 void restrict_to_own_gpu(int32_t local_rank) {
   constexpr const char* kVisible = "CUDA_VISIBLE_DEVICES";
-  std::string own = absl::StrCat(local_rank);
+  std::string own = fmt::format("{}", local_rank);
   if (const char* visible = std::getenv(kVisible); visible != nullptr) {
     const std::vector<std::string> gpus = absl::StrSplit(std::string(visible), ',');
-    own = gpus.size() == 1                                ? gpus[0]
-          : static_cast<size_t>(local_rank) < gpus.size() ? gpus[static_cast<size_t>(local_rank)]
-                                                          : "";
+    own = gpus.size() == 1 ? gpus[0]
+          : static_cast<std::size_t>(local_rank) < gpus.size()
+              ? gpus[static_cast<std::size_t>(local_rank)]
+              : "";
   }
   setenv(kVisible, own.c_str(), 1);
 }
@@ -37,7 +38,7 @@ absl::StatusOr<std::unique_ptr<Communicator>> connect_gpus(std::unique_ptr<Commu
   restrict_to_own_gpu(local_rank(*hosts));
   const CudaLibrary cuda = open_cuda_library();
   if (cuda.backend == nullptr) {
-    return absl::UnimplementedError(absl::StrCat("device: ", cuda.error, "; use --device cpu"));
+    return absl::UnimplementedError(fmt::format("device: {}; use --device cpu", cuda.error));
   }
   if (cuda.connect == nullptr) {
     return absl::UnimplementedError(
@@ -52,9 +53,10 @@ absl::StatusOr<std::unique_ptr<Communicator>> join_ranks(const Settings& setting
   const int32_t wanted = settings.tensor_parallel;
   if (wanted == 1) {
     if (const int32_t launched = launched_processes(); launched > 1) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "tensor-parallel is 1, but the launcher has started ", launched,
-          " processes, each of which would serve by itself: say --tensor-parallel ", launched));
+      return absl::InvalidArgumentError(
+          fmt::format("tensor-parallel is 1, but the launcher has started {} processes, each of "
+                      "which would serve by itself: say --tensor-parallel {}",
+                      launched, launched));
     }
     return nullptr;
   }
@@ -64,10 +66,10 @@ absl::StatusOr<std::unique_ptr<Communicator>> join_ranks(const Settings& setting
         "tensor-parallel: this build has no MPI, which connects the ranks");
   }
   if (ranks->ranks() != wanted) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("tensor-parallel is ", wanted, ", but the launcher has started ",
-                     ranks->ranks(), ranks->ranks() == 1 ? " process" : " processes",
-                     ": mpirun -n ", wanted, " tessera-server starts as many"));
+    return absl::InvalidArgumentError(fmt::format(
+        "tensor-parallel is {}, but the launcher has started {}{}: mpirun -n {} tessera-server "
+        "starts as many",
+        wanted, ranks->ranks(), ranks->ranks() == 1 ? " process" : " processes", wanted));
   }
   take_own_cores(*ranks);
   if (settings.device == Device::cuda) {

@@ -7,7 +7,6 @@
 #include <future>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "server/adapters/adapter_list.h"
 
@@ -16,7 +15,7 @@ namespace {
 
 absl::Status with_adapter(const std::string& name, const absl::Status& status) {
   return absl::Status(status.code(),
-                      absl::StrCat("lora: ", name, ": ", std::string(status.message())));
+                      fmt::format("lora: {}: {}", name, std::string(status.message())));
 }
 
 absl::Status add_now(AdapterStore& store, const NamedAdapter& adapter) {
@@ -50,7 +49,7 @@ absl::StatusOr<std::unique_ptr<AdapterStore>> start_adapters(const Settings& set
   for (const NamedAdapter& adapter : adapters) {
     if (std::ranges::find(taken, adapter.name) != taken.end()) {
       return absl::InvalidArgumentError(
-          absl::StrCat("lora: '", adapter.name, "' is a name of the model itself"));
+          fmt::format("lora: '{}' is a name of the model itself", adapter.name));
     }
   }
   TESSERA_ASSIGN_OR_RETURN(const int64_t memory, memory_for(settings, engine, adapters));

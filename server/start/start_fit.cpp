@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "engine/engine.h"
 
@@ -137,8 +136,8 @@ int32_t longest_context_that(int32_t model_context, const std::function<bool(int
 absl::StatusOr<StartSizes> fit_start(const StartSizes& wishes, int32_t model_context,
                                      const MachineMemory& memory, const CostOf& cost_of) {
   if (wishes.context > model_context) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "context is ", wishes.context, ", but the model was made for ", model_context, " tokens"));
+    return absl::InvalidArgumentError(fmt::format(
+        "context is {}, but the model was made for {} tokens", wishes.context, model_context));
   }
   return StartFit(wishes, model_context, memory, cost_of).choose();
 }

@@ -67,7 +67,7 @@ MachineMemory machine_memory(const Settings& settings, int64_t free_on_device,
   }
   if (ranks == nullptr) return memory;
   const int64_t own = memory.is_device ? memory.free : memory.free / local_ranks(*ranks);
-  std::vector<int64_t> all(static_cast<size_t>(ranks->ranks()));
+  std::vector<int64_t> all(static_cast<std::size_t>(ranks->ranks()));
   ranks->all_gather({&own, 1}, all);
   memory.free = *std::min_element(all.begin(), all.end());
   return memory;

@@ -1,5 +1,6 @@
 #include "server/telemetry/log.h"
 
+#include <fmt/format.h>
 #include <spdlog/async.h>
 #include <spdlog/details/null_mutex.h>
 #include <spdlog/details/os.h>
@@ -16,7 +17,6 @@
 #include <string>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "server/base/commit.h"
@@ -177,8 +177,8 @@ void end_log() {
 absl::Status set_log_level(std::string_view level) {
   const auto known = std::find(std::begin(kLogLevels), std::end(kLogLevels), level);
   if (known == std::end(kLogLevels)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "'", std::string(level), "' is none of trace, debug, info, warning, error, off"));
+    return absl::InvalidArgumentError(
+        fmt::format("'{}' is none of trace, debug, info, warning, error, off", level));
   }
   spdlog::set_level(spdlog::level::from_str(std::string(level)));
   return absl::OkStatus();

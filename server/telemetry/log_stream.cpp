@@ -1,5 +1,6 @@
 #include "server/telemetry/log_stream.h"
 
+#include <fmt/format.h>
 #include <poll.h>
 #include <unistd.h>
 
@@ -7,8 +8,6 @@
 #include <climits>
 #include <string>
 #include <utility>
-
-#include "absl/strings/str_cat.h"
 
 namespace tessera {
 namespace {
@@ -36,7 +35,7 @@ bool LogStream::write_part(std::string_view part) const {
 
 void LogStream::write(std::string_view line) {
   const std::lock_guard lock(mutex_);
-  const std::string whole = absl::StrCat(cut_ ? "\n" : "", std::string(line));
+  const std::string whole = fmt::format("{}{}", cut_ ? "\n" : "", line);
   std::string_view rest = whole;
   while (!rest.empty()) {
     const std::string_view part = rest.substr(0, PIPE_BUF);

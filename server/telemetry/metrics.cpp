@@ -180,7 +180,7 @@ void add_cache(Snapshot& snapshot, const EngineStats& stats, const EngineOptions
     snapshot.gauge("tessera:kv_bytes", help, count, {{"format", of}, {"state", state}});
   };
   for (const KvFormatPages& pages :
-       std::span(stats.format_pages).first(static_cast<size_t>(stats.formats))) {
+       std::span(stats.format_pages).first(static_cast<std::size_t>(stats.formats))) {
     const std::string of(name_of(pages.format));
     bytes(of, "private", static_cast<double>(pages.exclusive) * page_bytes);
     bytes(of, "shared", static_cast<double>(pages.shared) * page_bytes);
@@ -406,7 +406,7 @@ void add_speculation(Snapshot& snapshot, const EngineStats& stats) {
                    stats.drafted_tokens);
   snapshot.counter("vllm:spec_decode_num_accepted_tokens_total", "Drafted tokens that were chosen",
                    stats.accepted_tokens);
-  for (size_t i = 0; i < stats.accepted_at.size(); ++i) {
+  for (std::size_t i = 0; i < stats.accepted_at.size(); ++i) {
     snapshot.counter("vllm:spec_decode_num_accepted_tokens_per_pos_total",
                      "Drafted tokens that were chosen, by place in the draft", stats.accepted_at[i],
                      {{"position", std::to_string(i)}});

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <fmt/format.h>
 #include <spdlog/sinks/base_sink.h>
 
 #include <array>
@@ -9,8 +10,6 @@
 #include <mutex>
 #include <string>
 #include <utility>
-
-#include "absl/strings/str_cat.h"
 
 namespace tessera {
 
@@ -35,8 +34,8 @@ class RepeatFilter final : public spdlog::sinks::base_sink<std::mutex> {
       entry.passed = 0;
       if (left_out > 0) {
         const std::string text =
-            absl::StrCat(std::string(message.payload.data(), message.payload.size()), " (and ",
-                         left_out, " more like this since the last)");
+            fmt::format("{} (and {} more like this since the last)",
+                        std::string_view(message.payload.data(), message.payload.size()), left_out);
         spdlog::details::log_msg told = message;
         told.payload = text;
         ++entry.passed;

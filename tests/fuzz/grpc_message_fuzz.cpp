@@ -18,11 +18,11 @@ void expect_a_clients_error(const absl::Status& status) {
   TESSERA_CHECK(to_grpc(status).ok() == status.ok(), "an error is lost on the wire");
 }
 
-void expect_within_limits(const GenerateCallRequest& call) {
+void expect_within_limits(const CompletionRequest& call) {
   TESSERA_CHECK(call.n >= 1 && kSampleCount.contains(call.n), "number of samples out of range");
-  TESSERA_CHECK(!long_field(call.generate), "a list is too long");
-  TESSERA_CHECK(!stop_error(call.generate.stop, kStopLimits), "stop strings out of range");
-  TESSERA_CHECK(!call.generate.max_tokens || *call.generate.max_tokens >= 0, "max_tokens");
+  TESSERA_CHECK(!long_field(call.each), "a list is too long");
+  TESSERA_CHECK(!stop_error(call.each.stop, kStopLimits), "stop strings out of range");
+  TESSERA_CHECK(!call.each.max_tokens || *call.each.max_tokens >= 0, "max_tokens");
 }
 
 }  // namespace

@@ -415,12 +415,18 @@ TEST_F(Grpc, BadFieldsAreNamed) {
   EXPECT_EQ(engine_->requests(), 0U);
 }
 
-TEST_F(Grpc, AClientThatReadsTooSlowlyLosesItsRequest) {
-  start({.address = "127.0.0.1", .port = 0, .max_pending_tokens = 8});
+TEST_F(Grpc, AClientThatReadsTooSlowlyLosesItsRequestWhenOthersNeedTheMemory) {
+  start({.address = "127.0.0.1", .port = 0});
   ClientStream stream(*stub_, text_request("hi"));
   const RequestId id = next_request();
+  const std::size_t before = fake_->budget.used();
   int emitted = 0;
-  for (; !engine_->cancelled(id) && emitted < 10'000'000; ++emitted) {
+  for (; fake_->budget.used() == before && emitted < 10'000'000; ++emitted) {
+    engine_->emit(id, "a");
+  }
+  ASSERT_GT(fake_->budget.used(), before) << "after " << emitted << " tokens";
+  const auto others = fake_->budget.take(fake_->budget.bytes() - fake_->budget.used());
+  for (; !engine_->cancelled(id) && emitted < 20'000'000; ++emitted) {
     engine_->emit(id, "a");
   }
   ASSERT_TRUE(engine_->cancelled(id)) << "after " << emitted << " tokens";

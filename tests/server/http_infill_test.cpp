@@ -83,7 +83,7 @@ class HttpInfill : public testing::Test {
   }
 
   EngineRequest last() const { return fake_->engine->request(fake_->engine->requests() - 1); }
-  std::string prompt() const { return *fake_->service->detokenize(last().prompt); }
+  std::string prompt() const { return *fake_->service->prompts().detokenize(last().prompt); }
 
   std::unique_ptr<FakeService> fake_;
   std::unique_ptr<Routes> routes_;

@@ -37,7 +37,7 @@ class HttpMessages : public HttpFixture {
   }
 
   std::string prompt(RequestId id) {
-    return *fake.service->detokenize(fake.engine->request(id).prompt);
+    return *fake.service->prompts().detokenize(fake.engine->request(id).prompt);
   }
 
   HttpClientResponse last;
@@ -153,7 +153,8 @@ TEST_F(HttpMessages, KeepToolsCallsResultsAndWholePrompts) {
     const EngineRequest request = fake.engine->request(id++);
     EXPECT_EQ(request.kept.size(), 1u);
     const int32_t tokens = request.kept.empty() ? 0 : request.kept[0].tokens;
-    return *fake.service->detokenize(std::span(request.prompt).first(static_cast<size_t>(tokens)));
+    return *fake.service->prompts().detokenize(
+        std::span(request.prompt).first(static_cast<size_t>(tokens)));
   };
   EXPECT_THAT(kept_text(tools + talk("", "")), testing::EndsWith("[user]"));
   EXPECT_THAT(kept_text(tools + talk("," + mark, "")),

@@ -31,7 +31,7 @@ class HttpTools : public HttpFixture {
   }
 
   std::string prompt(RequestId id) {
-    return *fake.service->detokenize(fake.engine->request(id).prompt);
+    return *fake.service->prompts().detokenize(fake.engine->request(id).prompt);
   }
 
   HttpClientResponse last;

@@ -16,7 +16,7 @@ std::vector<ChatMessage>& messages_of(Prompt& prompt) {
 }
 
 int64_t tokens_of(const FakeService& fake, const Prompt& prompt) {
-  return std::ssize(fake.service->tokenize(prompt, {}).value());
+  return std::ssize(fake.service->prompts().tokenize(prompt, {}).value());
 }
 
 TEST(OldTurns, LeaveAsManyAsFit) {

@@ -50,7 +50,7 @@ TEST(CompletionRequest, HasOpenAisDefaults) {
   EXPECT_EQ(request->each.sampling.top_k, 0);
   EXPECT_EQ(request->n, 1);
   EXPECT_EQ(request->best_of, 1);
-  EXPECT_FALSE(request->echo);
+  EXPECT_FALSE(request->each.echo);
   EXPECT_FALSE(request->each.seed.has_value());
   EXPECT_FALSE(request->each.deterministic);
   EXPECT_FALSE(request->stream);
@@ -151,7 +151,7 @@ TEST(CompletionRequest, ReadsHowLongItsPromptStays) {
 
 TEST(CompletionRequest, ReadsEchoAndWhatIsAskedOfTheEngineForIt) {
   const CompletionRequest scored = completion(R"("echo":true,"logprobs":3,"max_tokens":1)");
-  EXPECT_TRUE(scored.echo);
+  EXPECT_TRUE(scored.each.echo);
   EXPECT_EQ(scored.logprobs, 3);
   EXPECT_EQ(scored.each.sampling.top_logprobs, 3);
   EXPECT_EQ(scored.each.sampling.prompt_logprobs, 3);

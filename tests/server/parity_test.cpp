@@ -401,15 +401,15 @@ TEST(Conversations, AreReadTheSameFromBothForms) {
     const auto call = parse_generate_request(message_of(one));
     ASSERT_TRUE(http.ok()) << http.status();
     ASSERT_TRUE(call.ok()) << call.status();
-    EXPECT_EQ(printed(std::get<Conversation>(call->generate.prompt)),
+    EXPECT_EQ(printed(std::get<Conversation>(call->prompts.at(0))),
               printed(std::get<Conversation>(http->prompts.at(0))));
-    EXPECT_EQ(call->tools->choice, http->tools.choice);
-    EXPECT_EQ(call->tools->only, http->tools.only);
-    EXPECT_EQ(call->tools->parallel, http->tools.parallel);
-    ASSERT_EQ(call->tools->tools.size(), http->tools.tools.size());
+    EXPECT_EQ(call->tools.choice, http->tools.choice);
+    EXPECT_EQ(call->tools.only, http->tools.only);
+    EXPECT_EQ(call->tools.parallel, http->tools.parallel);
+    ASSERT_EQ(call->tools.tools.size(), http->tools.tools.size());
     for (std::size_t i = 0; i < http->tools.tools.size(); ++i) {
-      EXPECT_EQ(call->tools->tools[i].parameters, http->tools.tools[i].parameters);
-      EXPECT_EQ(call->tools->tools[i].strict, http->tools.tools[i].strict);
+      EXPECT_EQ(call->tools.tools[i].parameters, http->tools.tools[i].parameters);
+      EXPECT_EQ(call->tools.tools[i].strict, http->tools.tools[i].strict);
     }
     ++chats;
   }

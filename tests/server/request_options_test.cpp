@@ -120,7 +120,7 @@ EngineRequest from_proto(const std::string& fields) {
   EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString("text: 'a' " + fields, &message))
       << fields;
   const auto request = parse_generate_request(message);
-  return submitted(request.ok() ? absl::StatusOr<GenerateRequest>(request->generate)
+  return submitted(request.ok() ? absl::StatusOr<GenerateRequest>(request->each)
                                 : request.status());
 }
 

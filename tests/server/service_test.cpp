@@ -195,10 +195,11 @@ TEST(Service, ReportsAndCountsWhatTheEngineRefuses) {
 TEST(Service, DetokenizesWithSpecialTokensAndRefusesStrangeIds) {
   FakeService fake;
   const std::vector<int32_t> ids{256, 'h', 'i'};
-  EXPECT_EQ(fake.service->detokenize(ids).value(), "<s>hi");
+  EXPECT_EQ(fake.service->prompts().detokenize(ids).value(), "<s>hi");
   for (const int32_t bad : {-1, 260}) {
     const std::vector<int32_t> some{'a', bad};
-    EXPECT_THAT(fake.service->detokenize(some).status().message(), HasSubstr("token 1 is"));
+    EXPECT_THAT(fake.service->prompts().detokenize(some).status().message(),
+                HasSubstr("token 1 is"));
   }
 }
 
@@ -207,8 +208,8 @@ TEST(Service, DetokenizesRowsOfTheModelBeyondTheTokenizerAsNoText) {
   FakeService fake;
   ASSERT_EQ(fake.engine->config().vocab, fake.service->tokenizer().vocab_size() + 2);
   const std::vector<int32_t> ids{'h', 258, 'i', 259};
-  EXPECT_EQ(fake.service->detokenize(ids).value(), "hi");
-  EXPECT_TRUE(fake.service->text_room().for_tokens(ids, /*texts=*/true).ok());
+  EXPECT_EQ(fake.service->prompts().detokenize(ids).value(), "hi");
+  EXPECT_TRUE(fake.service->prompts().text_room().for_tokens(ids, /*texts=*/true).ok());
 }
 
 // One token of the request may be hundreds of bytes of text.

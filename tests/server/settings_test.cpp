@@ -279,7 +279,7 @@ TEST(Settings, LimitsOfTheFrontEndsReachTheirFields) {
                        "http-max-connections: 4\nhttp-max-header: 5KiB\nhttp-max-body: 6MiB\n"
                        "http-idle-timeout: 7s\nhttp-header-timeout: 8s\nhttp-body-timeout: 9s\n"
                        "http-write-timeout: 10s\ngrpc-max-message: 11MiB\n"
-                       "grpc-max-pending-tokens: 12\ngrpc-keepalive-interval: 13s\n"
+                       "grpc-keepalive-interval: 13s\n"
                        "grpc-keepalive-timeout: 14s\ngrpc-least-ping-interval: 15s\n",
                        "x", settings),
             absl::OkStatus());
@@ -293,7 +293,6 @@ TEST(Settings, LimitsOfTheFrontEndsReachTheirFields) {
   EXPECT_EQ(settings.http.body_timeout, std::chrono::seconds(9));
   EXPECT_EQ(settings.http.write_timeout, std::chrono::seconds(10));
   EXPECT_EQ(settings.grpc.max_message_bytes, 11 << 20);
-  EXPECT_EQ(settings.grpc.max_pending_tokens, 12u);
   EXPECT_EQ(settings.grpc.keepalive_interval, std::chrono::seconds(13));
   EXPECT_EQ(settings.grpc.keepalive_timeout, std::chrono::seconds(14));
   EXPECT_EQ(settings.grpc.min_ping_interval, std::chrono::seconds(15));
