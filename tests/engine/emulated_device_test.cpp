@@ -13,6 +13,7 @@
 #include "kernels/cpu/threads/thread_pool.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "models/weights/random_checkpoint.h"
+#include "tests/engine/batching_engine_of.h"
 #include "tests/engine/engine_fixture.h"
 #include "tests/engine/kv_memory.h"
 #include "tests/engine/kv_named.h"
@@ -70,14 +71,8 @@ class EmulatedDevice : public testing::TestWithParam<Case> {
     options.kv = GetParam().kv;
     options.kv_ladder = GetParam().ladder;
     options.kv_bytes = kv_bytes(options);
-    auto model = Transformer::load(
-        directory_.path(),
-        {.weights = GetParam().weights,
-         .limits = {options.max_step_tokens, options.max_sequences, options.context},
-         .max_logits_rows = 5},
-        backend, stream);
-    EXPECT_TRUE(model.ok()) << model.status();
-    auto engine = Engine::create(options, std::move(model).value(), backend, stream).value();
+    const auto engine = engine_of({.directory = directory_.path(), .weights = GetParam().weights},
+                                  options, backend, stream);
     std::vector<std::shared_ptr<RecordingSink>> sinks;
     for (EngineRequest& request : requests()) {
       sinks.push_back(std::make_shared<RecordingSink>());

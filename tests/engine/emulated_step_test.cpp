@@ -14,6 +14,7 @@
 #include "kernels/cuda/simt/simt.h"
 #include "models/decode_steps.h"
 #include "models/weights/random_checkpoint.h"
+#include "tests/engine/batching_engine_of.h"
 #include "tests/engine/recording_sink.h"
 #include "tests/engine/small_model.h"
 #include "tests/kernels/cuda/emulator/emulated_stream.h"
@@ -57,17 +58,11 @@ class Served {
     options.context = of.context;
     options.kv = of.kv;
     options.ranks = ranks;
-    auto model = Transformer::load(
-        directory_.path(),
-        {.weights = of.weights,
-         .limits = {options.max_step_tokens, options.max_sequences, options.context},
-         .max_logits_rows = options.max_sequences,
-         .ranks = ranks},
-        backend, {});
-    EXPECT_TRUE(model.ok()) << model.status();
-    auto engine = Engine::create(options, std::move(model).value(), backend, {});
-    EXPECT_TRUE(engine.ok()) << engine.status();
-    engine_.reset(static_cast<BatchingEngine*>(std::move(engine).value().release()));
+    engine_ = engine_of({.directory = directory_.path(),
+                         .weights = of.weights,
+                         .logits_rows = options.max_sequences,
+                         .ranks = ranks},
+                        options, backend, {});
     for (int32_t i = 0; i < 3; ++i) {
       EngineRequest request;
       for (int32_t t = 0; t < std::max(50 + 7 * i, i == 0 ? of.longest : 0); ++t) {

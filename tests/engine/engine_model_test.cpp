@@ -9,6 +9,7 @@
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/threads/thread_pool.h"
 #include "models/weights/random_checkpoint.h"
+#include "tests/engine/batching_engine_of.h"
 #include "tests/engine/kv_memory.h"
 #include "tests/engine/recording_sink.h"
 #include "tests/engine/small_model.h"
@@ -86,15 +87,8 @@ class EngineText : public testing::TestWithParam<Numbers> {
                             .slots = options.max_sequences,
                             .context = kContext};
     options.kv_bytes = shape.scarce ? kv_memory(kv, context_row_pages(kv)) : 0;
-    auto model = Transformer::load(
-        directory_.path(),
-        {.weights = GetParam().weights,
-         .limits = {options.max_step_tokens, options.max_sequences, options.context},
-         .max_logits_rows = 5},
-        backend, threads_.stream());
-    EXPECT_TRUE(model.ok()) << model.status();
-    auto engine =
-        Engine::create(options, std::move(model).value(), backend, threads_.stream()).value();
+    const auto engine = engine_of({.directory = directory_.path(), .weights = GetParam().weights},
+                                  options, backend, threads_.stream());
     std::vector<std::shared_ptr<RecordingSink>> sinks;
     for (EngineRequest& request : requests()) {
       const size_t samples = sinks.size() % 5 == 0 ? 3 : 1;

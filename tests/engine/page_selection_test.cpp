@@ -11,6 +11,7 @@
 #include "kernels/cpu/threads/thread_pool.h"
 #include "kernels/kv/whole_layers.h"
 #include "models/weights/random_checkpoint.h"
+#include "tests/engine/batching_engine_of.h"
 #include "tests/engine/kv_memory.h"
 #include "tests/engine/recording_sink.h"
 #include "tests/engine/small_model.h"
@@ -73,12 +74,8 @@ class PageSelection : public testing::Test {
       const KvCacheOptions kv = kv_cache_options(options, model(), backend);
       options.kv_bytes = kv_memory(kv, context_row_pages(kv));
     }
-    auto model = Transformer::load(
-        directory_.path(),
-        {.weights = WeightFormat::f32, .limits = step_limits(options), .max_logits_rows = 8},
-        backend, threads_.stream());
-    EXPECT_TRUE(model.ok()) << model.status();
-    return Engine::create(options, std::move(model).value(), backend, threads_.stream()).value();
+    return engine_of({.directory = directory_.path(), .logits_rows = 8}, options, backend,
+                     threads_.stream());
   }
 
   static EngineRequest request(int32_t prompt_tokens, uint32_t seed, int32_t max_tokens = 130) {

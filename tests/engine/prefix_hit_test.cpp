@@ -13,6 +13,7 @@
 #include "kernels/cpu/threads/thread_pool.h"
 #include "kernels/kv/whole_layers.h"
 #include "models/weights/random_checkpoint.h"
+#include "tests/engine/batching_engine_of.h"
 #include "tests/engine/recording_sink.h"
 #include "tests/engine/small_model.h"
 #include "tests/kernels/isas.h"
@@ -83,12 +84,7 @@ class PrefixHit : public testing::TestWithParam<Numbers> {
       // Without the ladder's format, pages are as large as without a cache. They have bounds each.
       options.kv_ladder = std::vector<KvFormat>{};
     }
-    auto model = Transformer::load(
-        directory_.path(),
-        {.weights = WeightFormat::f32, .limits = step_limits(options), .max_logits_rows = 5},
-        backend, threads_.stream());
-    EXPECT_TRUE(model.ok()) << model.status();
-    return Engine::create(options, std::move(model).value(), backend, threads_.stream()).value();
+    return engine_of({.directory = directory_.path()}, options, backend, threads_.stream());
   }
 
   // Tokens of a request, and the log probabilities of the most likely ones at each.

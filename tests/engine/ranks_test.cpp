@@ -13,6 +13,7 @@
 #include "kernels/cpu/threads/thread_pool.h"
 #include "models/config/shard.h"
 #include "models/weights/random_checkpoint.h"
+#include "tests/engine/batching_engine_of.h"
 #include "tests/engine/even_grammar.h"
 #include "tests/engine/kv_memory.h"
 #include "tests/engine/kv_named.h"
@@ -139,17 +140,8 @@ class EngineOnRanks : public testing::Test {
                             .slots = options.max_sequences,
                             .context = options.context};
     options.kv_bytes = scarce ? kv_memory(kv, context_row_pages(kv) * 3 / 2) : 0;
-    auto model = Transformer::load(
-        directory_.path(),
-        {.weights = weights,
-         .limits = {options.max_step_tokens, options.max_sequences, options.context},
-         .max_logits_rows = 5,
-         .ranks = over},
-        backend, threads_.stream());
-    if (!model.ok()) {
-      return model.status();
-    }
-    return Engine::create(options, std::move(model).value(), backend, threads_.stream());
+    return try_engine_of({.directory = directory_.path(), .weights = weights, .ranks = over},
+                         options, backend, threads_.stream());
   }
 
   // Submits a request every other step. Some are cancelled while running, and one exceeds its

@@ -12,6 +12,7 @@
 #include "engine/engine.h"
 #include "kernels/cpu/threads/thread_pool.h"
 #include "models/weights/random_checkpoint.h"
+#include "tests/engine/batching_engine_of.h"
 #include "tests/engine/recording_sink.h"
 #include "tests/engine/small_model.h"
 #include "tests/kernels/isas.h"
@@ -83,12 +84,7 @@ class StoresTest : public testing::Test {
 
   absl::StatusOr<std::unique_ptr<Engine>> try_engine(const EngineOptions& options) {
     const Backend& backend = cpu_backend(isas_of_this_machine().back());
-    auto model = Transformer::load(
-        directory_ / "model",
-        {.weights = WeightFormat::f32, .limits = step_limits(options), .max_logits_rows = 5},
-        backend, threads_.stream());
-    EXPECT_TRUE(model.ok()) << model.status();
-    return Engine::create(options, std::move(model).value(), backend, threads_.stream());
+    return try_engine_of({.directory = directory_ / "model"}, options, backend, threads_.stream());
   }
   std::unique_ptr<Engine> engine(const EngineOptions& options) {
     auto made = try_engine(options);
