@@ -7,11 +7,15 @@ binaries of `tests/engine` with a source whose name begins with `kv_pool`, or el
 that covers its folder: every binary of `tests/engine`. Headers of tests affect their whole folder.
 """
 
+import itertools
 import re
 import sys
 from pathlib import Path
 
 TESTS = Path(__file__).resolve().parent
+LISTS = ("NO_ASAN", "NO_TSAN", "UNSANITIZED")  # filters of other labels
+# Folders whose tests stand in the folder of the layer that reads them.
+STATIONS = {"base": "text", "files": "models"}
 TARGET = re.compile(r"tessera_test\((\w+)([^()]*)\)", re.S)
 
 
@@ -22,7 +26,7 @@ def binaries():
         folder = listing.parent.relative_to(TESTS)
         for name, rest in TARGET.findall(listing.read_text()):
             sources = [folder / word for word in rest.split() if word.endswith(".cpp")]
-            long = rest.partition(" LONG ")[2].split()
+            long = list(itertools.takewhile(lambda word: word not in LISTS, rest.partition(" LONG ")[2].split()))
             if sources and "LABELS long" not in rest:
                 found[name] = sources, "*-" + ":".join(long)
     return found
@@ -33,7 +37,7 @@ def affected(path, all_binaries):
     if path.suffix not in (".cpp", ".h", ".cu", ".cuh", ".jinja", ".json"):
         return set()
     in_tests = path.parts[0] == "tests"
-    station = Path(*path.parts[1:2]) if in_tests else Path(path.parts[0])
+    station = Path(*path.parts[1:2]) if in_tests else Path(STATIONS.get(path.parts[0], path.parts[0]))
     stem = path.stem if in_tests else path.stem + "_"
     near = {name for name, (sources, _) in all_binaries.items() if station in sources[0].parents}
     named = {name for name in near
