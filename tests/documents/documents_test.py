@@ -11,8 +11,12 @@ import statistics
 import subprocess
 import sys
 import unittest
+from pathlib import Path
 
 from markdown import ROOT, Document, documents, tracked
+
+sys.path.insert(0, str(ROOT / "tests"))
+import tidy  # noqa: E402
 
 BIN = None
 unittest.TestCase.maxDiff = None
@@ -103,6 +107,20 @@ class Lengths(unittest.TestCase):
         print(f"{len(counts)} sentences: median {median}, p90 {p90} words", file=sys.stderr)
         self.assertLessEqual(median, 16)
         self.assertLessEqual(p90, 27)
+
+
+class Folders(unittest.TestCase):
+    def test_the_drawn_folders_are_those_of_the_sources(self):
+        check = subprocess.run([sys.executable, ROOT / "docs/folders.py", "--check"], capture_output=True, text=True)
+        self.assertEqual(check.stderr, "")
+
+    def test_a_circle_is_named_also_through_a_third_folder(self):
+        arrows = {Path("models"): {Path("models/lora")}, Path("models/lora"): {Path("files")},
+                  Path("files"): {Path("models"), Path("base")}, Path("base"): set()}
+        named = [violation.partition(":")[0] for violation in tidy.circle_violations(arrows)]
+        self.assertEqual(named, ["files", "models", "models/lora"])
+        arrows[Path("files")] = {Path("base")}
+        self.assertEqual(list(tidy.circle_violations(arrows)), [])
 
 
 class Methods(unittest.TestCase):

@@ -84,8 +84,8 @@ TEST_F(KvChecks, MeasureNothingIfTheyAreOff) {
   EXPECT_THAT(ladder(options), IsEmpty());
 }
 
-// A frame takes both faults out of the keys (models/weights/key_frames.h). Without frames, k4v2r diverges
-// by more than 1 nat here.
+// A frame takes both faults out of the keys (models/weights/key_frames.h). Without frames, k4v2r
+// diverges by more than 1 nat here.
 TEST_F(KvChecks, FindThatFewBitsHoldKeysWithALargeBiasAndLargePairs) {
   const EngineOptions options = start(settings_of(
       plant({.scaled_pairs = {3, 17, 40}, .exponent = 6, .biased_pairs = {62, 63}, .bias = 150})));
