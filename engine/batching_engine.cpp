@@ -176,14 +176,10 @@ void BatchingEngine::receive_requests() {
 void BatchingEngine::end_overdue() {
   bool ended = false;
   for (const auto& sequence : sequences_) {
-    if (sequence->overdue(inputs_.now)) {
-      sequence->end(FinishReason::cancelled,
-                    absl::DeadlineExceededError("the request's deadline has passed"));
-      ended = true;
-    } else if (sequence->waited_too_long(inputs_.now)) {
-      sequence->end(FinishReason::cancelled,
-                    absl::ResourceExhaustedError(
-                        "the request has waited for its turn as long as its queue timeout allows"));
+    const bool was_admitted = sequence->place().time().has_value();
+    absl::Status time = sequence->request().check_time(inputs_.now, was_admitted);
+    if (!time.ok()) {
+      sequence->end(FinishReason::cancelled, std::move(time));
       ended = true;
     }
   }
@@ -227,13 +223,14 @@ void BatchingEngine::plan_sequences() {
 // A sequence that cannot be recomputed bit for bit is swapped out to host memory, where there is
 // room.
 KvSlot BatchingEngine::preempt(Sequence& sequence) {
-  const KvSlot& slot = sequence.running()->slot;
+  const KvSlot& slot = sequence.state().running()->slot;
   admission_.insert_stored(sequence, slot, false);
   if (kv_->recomputable(slot)) {
-    return sequence.preempt();
+    return sequence.state().preempt();
   }
   std::optional<SwappedKv> swapped = kv_->swap_out(slot);
-  return swapped.has_value() ? sequence.preempt(*std::move(swapped)) : sequence.preempt();
+  return swapped.has_value() ? sequence.state().preempt(*std::move(swapped))
+                             : sequence.state().preempt();
 }
 
 void BatchingEngine::reserve() {
@@ -244,7 +241,7 @@ void BatchingEngine::reserve() {
   kv_->release(released_slots_);
   for (const StepPlan::Tightening& tightened : last_plan().tightened) {
     const Sequence& sequence = *sequences_[static_cast<size_t>(tightened.candidate)];
-    kv_->tighten(sequence.running()->slot, tightened.steps);
+    kv_->tighten(sequence.state().running()->slot, tightened.steps);
     counters_.counting().kv_tightenings += tightened.steps;
   }
   replay_.reserve();
@@ -254,10 +251,10 @@ void BatchingEngine::reserve() {
   builder_.reserve(last_plan(), sequences_, replay_.run());
   for (const int32_t index : last_plan().admitted) {
     Sequence& sequence = *sequences_[static_cast<size_t>(index)];
-    if (!sequence.place().has_value()) {
+    if (!sequence.place().time().has_value()) {
       intake_.queue().note_admission(sequence, inputs_.now);
     }
-    tenants_.admit(sequence, sequence.stored());
+    tenants_.admit(sequence, sequence.state().stored());
   }
   counters_.counting().preemptions += std::ssize(last_plan().preempted);
   count_running();
@@ -281,7 +278,7 @@ void BatchingEngine::sample() {
     if (run.samples) {
       tenants_.charge_tokens(sequence, 1 + run.drafted);
     }
-    if (run.samples && !sequence.ended() && sequence.full()) {
+    if (run.samples && !sequence.ended() && sequence.tokens().full()) {
       sequence.end(FinishReason::length);  // prefill only, max_tokens is 0
     }
   }
@@ -292,7 +289,7 @@ void BatchingEngine::sample() {
 void BatchingEngine::publish() {
   released_slots_.clear();
   for (const auto& sequence : sequences_) {
-    const Sequence::Running* running = sequence->running();
+    const SequenceState::Running* running = sequence->state().running();
     if (running != nullptr && sequence->ended()) {
       const KvUsage usage = kv_->accounting().usage(running->slot);
       admission_.insert_stored(*sequence, running->slot, true);
@@ -325,8 +322,8 @@ void BatchingEngine::count_running() {
   counting.running = 0;
   counting.waiting = 0;
   for (const auto& sequence : sequences_) {
-    counting.running += sequence->running() != nullptr ? 1 : 0;
-    counting.waiting += sequence->running() == nullptr && !sequence->ended() ? 1 : 0;
+    counting.running += sequence->state().running() != nullptr ? 1 : 0;
+    counting.waiting += sequence->state().running() == nullptr && !sequence->ended() ? 1 : 0;
   }
   intake_.queue().set_running(sequences_);
 }

@@ -46,7 +46,7 @@ struct Candidate {
   CachedPrefix prefix = {};
   int32_t tokens = 0;  // prompt and generated; all are stored before the next one is sampled
   int32_t stored = 0;  // tokens already in pages and in the residual buffer, or in a match
-  // Tokens that are drafted behind the known ones (Sequence::draft), of a running sequence
+  // Tokens that are drafted behind the known ones (SequenceTokens::draft), of a running sequence
   // that decodes. They end in the group of its last known token, so they take no page.
   int32_t drafted = 0;
   // Pages held. Those shared with other samples of the request are included, those of the prefix
@@ -56,7 +56,7 @@ struct Candidate {
   KvDemand kv = {};      // page demand of its further tokens
 
   // Samples of one request are separate candidates. `request` identifies the request; `shareable`
-  // is the number of first tokens that its samples share (Sequence::shareable).
+  // is the number of first tokens that its samples share (SequenceRequest::shareable).
   int64_t request = 0;
   int32_t shareable = 0;
   // Tokens from this position on are computed one per step (KvPolicy::one_by_one).

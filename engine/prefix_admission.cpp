@@ -19,8 +19,8 @@ void PrefixAdmission::relieve_pressure(Sequences sequences, int64_t running, Pre
     return;
   }
   for (const auto& sequence : sequences) {
-    const Sequence::Running* const state = sequence->running();
-    if (state != nullptr && sequence->kv_policy().is_private()) {
+    const SequenceState::Running* const state = sequence->state().running();
+    if (state != nullptr && sequence->request().kv.policy.is_private()) {
       prefixes_.hand_over(state->slot);
     }
   }
@@ -35,11 +35,11 @@ void PrefixAdmission::restore(Sequences sequences, PrefixPins::Time now) {
   for (size_t i = 0; i < sequences.size(); ++i) {
     Sequence& sequence = *sequences[i];
     const bool follows = i > 0 && sequences[i - 1]->request_id() == sequence.request_id();
-    if (sequence.waiting() == nullptr) {
+    if (sequence.state().waiting() == nullptr) {
       continue;
     }
-    if (follows || !sequence.uses_prefix_cache()) {
-      sequence.waiting()->in_stores.over = true;
+    if (follows || !sequence.prefix().uses_cache()) {
+      sequence.state().waiting()->in_stores.over = true;
     } else {
       restore_.advance(i, sequences, cache_prompt(sequence), now);
     }
@@ -53,31 +53,33 @@ PrefixAdmission::Admitted PrefixAdmission::admit(const StepPlan& plan, Sequences
   Admitted counts;
   for (const int32_t admitted : plan.admitted) {
     Sequence& sequence = *sequences[static_cast<size_t>(admitted)];
-    if (sequence.waiting() == nullptr) {
+    if (sequence.state().waiting() == nullptr) {
       continue;
     }
     const bool forks = std::any_of(plan.forks.begin(), plan.forks.end(),
                                    [&](const auto& fork) { return fork.candidate == admitted; });
-    const auto prompt = static_cast<int32_t>(sequence.prompt().size());
-    KvSlot slot = kv_.open_slot(sequence.kv_policy(), prompt, sequence.kv_floor());
+    const auto prompt = sequence.tokens().prompt_size();
+    KvSlot slot = kv_.open_slot(sequence.request().kv.policy, prompt, sequence.request().kv_floor);
     int32_t cached = 0;  // tokens forked from a sibling do not count as cached
     if (!forks) {
-      const KvMatch match = sequence.uses_prefix_cache() ? sequence.waiting()->match : KvMatch{};
+      const KvMatch match =
+          sequence.prefix().uses_cache() ? sequence.state().waiting()->match : KvMatch{};
       prefixes_.attach(slot, match);
-      prefixes_.renew(match, sequence.tenant().id, now);
+      prefixes_.renew(match, sequence.place().tenant().id, now);
       cached = prefixes_.tokens_of(match);
       counts.prompt_tokens += prompt;
       counts.cached_tokens += cached;
     }
     sequence.admit(std::move(slot), now);
-    sequence.set_cached_tokens(cached);
+    sequence.state().store(cached);
+    sequence.prefix().note_cached(cached);
   }
   for (const int32_t admitted : plan.admitted) {
     Sequence& sequence = *sequences[static_cast<size_t>(admitted)];
-    if (const Sequence::SwappedOut* swapped = sequence.swapped_out()) {
+    if (const SequenceState::SwappedOut* swapped = sequence.state().swapped_out()) {
       sequence.admit(kv_.swap_in(swapped->kv), now);
     } else {
-      prefixes_.own_short_blocks(sequence.running()->slot);
+      prefixes_.own_short_blocks(sequence.state().running()->slot);
     }
   }
   return counts;
@@ -86,14 +88,14 @@ PrefixAdmission::Admitted PrefixAdmission::admit(const StepPlan& plan, Sequences
 // Called on arrival, not at admission, so that the second of two requests that arrive together
 // counts as recurring. All samples of a request count as one occurrence of its prompt.
 void PrefixAdmission::record_prompt(Sequences samples) {
-  if (!prefixes_.enabled() || samples.empty() || !samples.front()->uses_prefix_cache() ||
-      !samples.front()->kv_policy().is_private()) {
+  if (!prefixes_.enabled() || samples.empty() || !samples.front()->prefix().uses_cache() ||
+      !samples.front()->request().kv.policy.is_private()) {
     return;
   }
   cache_prompt(*samples.front());
-  const int32_t seen = prefixes_.record(samples.front()->path_hashes());
+  const int32_t seen = prefixes_.record(samples.front()->prefix().path_hashes());
   for (const auto& sample : samples) {
-    sample->mark_recurring(seen);
+    sample->prefix().mark_recurring(seen);
   }
 }
 
@@ -103,8 +105,9 @@ void PrefixAdmission::insert_sections(const StepPlan& plan, Sequences sequences)
   }
   for (const StepPlan::Run& run : plan.runs) {
     Sequence& sequence = *sequences[static_cast<size_t>(run.candidate)];
-    if (sequence.kv_policy().replays() && sequence.uses_prefix_cache()) {
-      prefixes_.insert(sequence.running()->slot, cache_prompt(sequence), sequence.stored(), true);
+    if (sequence.request().kv.policy.replays() && sequence.prefix().uses_cache()) {
+      prefixes_.insert(sequence.state().running()->slot, cache_prompt(sequence),
+                       sequence.state().stored(), true);
     }
   }
 }
@@ -116,22 +119,23 @@ void PrefixAdmission::insert_prompts(const StepPlan& plan, Sequences sequences) 
   }
   for (const StepPlan::Run& run : plan.runs) {
     Sequence& sequence = *sequences[static_cast<size_t>(run.candidate)];
-    const int32_t max = sequence.max_inserted_prompt_tokens();
-    const int32_t before = std::min(sequence.stored() - run.count, max);
-    const int32_t stored = std::min(sequence.stored(), max);
-    if (sequence.uses_prefix_cache() &&
+    const int32_t max = sequence.prefix().max_inserted_prompt_tokens();
+    const int32_t before = std::min(sequence.state().stored() - run.count, max);
+    const int32_t stored = std::min(sequence.state().stored(), max);
+    if (sequence.prefix().uses_cache() &&
         stored / prefixes_.block_tokens() > before / prefixes_.block_tokens()) {
-      prefixes_.insert(sequence.running()->slot, cache_prompt(sequence), stored, true);
+      prefixes_.insert(sequence.state().running()->slot, cache_prompt(sequence), stored, true);
     }
   }
 }
 
 void PrefixAdmission::insert_stored(Sequence& sequence, const KvSlot& slot, bool replace_coarser) {
-  if (!prefixes_.enabled() || !sequence.uses_prefix_cache()) {
+  if (!prefixes_.enabled() || !sequence.prefix().uses_cache()) {
     return;
   }
   const KvPrompt prompt = cache_prompt(sequence);
-  const int32_t tokens = std::min(sequence.stored(), sequence.max_inserted_tokens());
+  const int32_t tokens =
+      std::min(sequence.state().stored(), sequence.prefix().max_inserted_tokens());
   prefixes_.insert(slot, prompt, tokens, replace_coarser);
   prefixes_.insert_short_blocks(slot, prompt, tokens, replace_coarser);
 }

@@ -14,9 +14,9 @@ void PrefixRestore::begin_step(Sequences sequences) {
     reading.waits = false;
   }
   for (const auto& sequence : sequences) {
-    free_slots_ -= sequence->running() != nullptr ? 1 : 0;
+    free_slots_ -= sequence->state().running() != nullptr ? 1 : 0;
     Reading* const reading = reading_of(sequence->id());
-    if (reading != nullptr && sequence->waiting() != nullptr) {
+    if (reading != nullptr && sequence->state().waiting() != nullptr) {
       reading->waits = true;
     }
   }
@@ -35,7 +35,7 @@ PrefixRestore::Reading* PrefixRestore::reading_of(RequestId id) {
 
 void PrefixRestore::advance(size_t i, Sequences sequences, const KvPrompt& prompt, Time now) {
   Sequence& sequence = *sequences[i];
-  Sequence::Waiting& waiting = *sequence.waiting();
+  SequenceState::Waiting& waiting = *sequence.state().waiting();
   if (waiting.in_stores.over && !lost_blocks(waiting)) {
     return;
   }
@@ -60,7 +60,7 @@ void PrefixRestore::advance(size_t i, Sequences sequences, const KvPrompt& promp
   } else if (const auto store = prefixes_.continued_in(prompt, tokens, waiting.match);
              !store.has_value()) {
     settle(waiting);
-  } else if (!sequence.cache().prefetch && !has_room(sequence)) {
+  } else if (!sequence.request().cache.prefetch && !has_room(sequence)) {
     return;  // its blocks would be evicted before it is admitted
   } else if (ahead_of(i, sequences) < kAhead + free_slots_) {
     start(sequence, prompt, *store, now);
@@ -72,10 +72,10 @@ void PrefixRestore::advance(size_t i, Sequences sequences, const KvPrompt& promp
 // Counts like the scheduler, which promises a further group to each running sequence. They may take
 // it while the blocks are read.
 bool PrefixRestore::has_room(const Sequence& sequence) const {
-  const auto tokens = static_cast<int32_t>(sequence.tokens().size());
+  const auto tokens = sequence.tokens().size();
   const KvDemand demand =
-      kv_.planning().demand(sequence.kv_policy(), static_cast<int32_t>(sequence.prompt().size()));
-  const KvMatch& match = sequence.waiting()->match;
+      kv_.planning().demand(sequence.request().kv.policy, sequence.tokens().prompt_size());
+  const KvMatch& match = sequence.state().waiting()->match;
   const int64_t shared = match.pages - prefixes_.unlocked_pages(match);
   const int64_t promised = (max_sequences_ - free_slots_) * demand.pages_for(kKvGroup);
   return demand.pages_for(tokens) - shared + promised <= kv_.accounting().available_pages();
@@ -83,24 +83,24 @@ bool PrefixRestore::has_room(const Sequence& sequence) const {
 
 // A preempted sequence has left its blocks in the cache, which may evict them while it waits. What
 // was read is not read again: two sequences could evict each other's blocks for ever.
-bool PrefixRestore::lost_blocks(const Sequence::Waiting& waiting) {
+bool PrefixRestore::lost_blocks(const SequenceState::Waiting& waiting) {
   return !waiting.in_stores.was_read && waiting.match.blocks < waiting.in_stores.matched;
 }
 
-void PrefixRestore::settle(Sequence::Waiting& waiting) {
+void PrefixRestore::settle(SequenceState::Waiting& waiting) {
   waiting.in_stores.over = true;
   waiting.in_stores.matched = waiting.match.blocks;
 }
 
 // Sequences of the same tenant that were read and wait before this one.
 int32_t PrefixRestore::ahead_of(size_t i, Sequences sequences) const {
-  const int32_t tenant = sequences[i]->tenant().id;
-  return static_cast<int32_t>(
-      std::count_if(sequences.begin(), sequences.begin() + static_cast<std::ptrdiff_t>(i),
-                    [&](const auto& other) {
-                      return other->waiting() != nullptr && other->tenant().id == tenant &&
-                             other->waiting()->in_stores.was_read;
-                    }));
+  const int32_t tenant = sequences[i]->place().tenant().id;
+  return static_cast<int32_t>(std::count_if(
+      sequences.begin(), sequences.begin() + static_cast<std::ptrdiff_t>(i),
+      [&](const auto& other) {
+        return other->state().waiting() != nullptr && other->place().tenant().id == tenant &&
+               other->state().waiting()->in_stores.was_read;
+      }));
 }
 
 void PrefixRestore::start(Sequence& sequence, const KvPrompt& prompt, size_t store, Time now) {
@@ -110,21 +110,21 @@ void PrefixRestore::start(Sequence& sequence, const KvPrompt& prompt, size_t sto
     return;
   }
   if (!tiers_->chooses_to_read(store, prefixes_.block_tokens())) {
-    settle(*sequence.waiting());
+    settle(*sequence.state().waiting());
     return;
   }
-  const KvMatch& match = sequence.waiting()->match;
+  const KvMatch& match = sequence.state().waiting()->match;
   const int32_t tokens =
       std::min(sequence.max_cached_tokens(), static_cast<int32_t>(prompt.tokens.size()) - 1);
   prefixes_.describe(prompt, tokens, match, *job);
-  sequence.waiting()->in_stores.was_read = true;
+  sequence.state().waiting()->in_stores.was_read = true;
   *reading = {job, sequence.id(), match.blocks, now, true};
   tiers_->reader().start(*job);
 }
 
 bool PrefixRestore::take(Reading& reading, Sequence& sequence, const KvPrompt& prompt, Time now) {
   BlockReader& reader = tiers_->reader();
-  const KvMatch match = prefixes_.whole_blocks_of(sequence.waiting()->match);
+  const KvMatch match = prefixes_.whole_blocks_of(sequence.state().waiting()->match);
   if (match.blocks < reading.next) {  // the blocks before have been evicted
     return false;
   }

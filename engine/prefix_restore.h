@@ -51,9 +51,9 @@ class PrefixRestore {
   };
   // Returns: true if there are pages for all known tokens of the sequence.
   bool has_room(const Sequence& sequence) const;
-  static bool lost_blocks(const Sequence::Waiting& waiting);
+  static bool lost_blocks(const SequenceState::Waiting& waiting);
   // No store is read for the sequence, as long as it keeps the blocks that it matches.
-  static void settle(Sequence::Waiting& waiting);
+  static void settle(SequenceState::Waiting& waiting);
   Reading* reading_of(RequestId id);
   void start(Sequence& sequence, const KvPrompt& prompt, size_t store, Time now);
   // Returns: false if the job is over.

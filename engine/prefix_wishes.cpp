@@ -8,32 +8,28 @@
 namespace tessera {
 
 KvPrompt cache_prompt_of(Sequence& sequence, const KvCache& kv) {
-  KvPrompt prompt = sequence.cache_prompt(kv.prefixes().block_tokens());
-  prompt.section_pages = kv.planning().section_pages(sequence.kv_policy());
-  prompt.accepts_sections = sequence.accepts_sections();
-  prompt.copies_short_blocks = !sequence.kv_policy().is_private();
-  prompt.max_coarse = sequence.shareable() > 0 ? sequence.shareable() : prompt.max_coarse;
-  return prompt;
+  return sequence.prefix().prompt(sequence.tokens().known(), kv.prefixes().block_tokens(),
+                                  kv.planning().section_pages(sequence.request().kv.policy));
 }
 
 int32_t PrefixWishes::pin(Sequence& sequence, int32_t tokens, std::chrono::seconds ttl, Time now) {
   const KvMatch path = prefixes_.match(cache_prompt_of(sequence, kv_), tokens, {});
-  const TenantOfRequest& tenant = sequence.tenant();
+  const TenantOfRequest& tenant = sequence.place().tenant();
   return prefixes_.pin(path, {now, ttl, tenant.id, tenant.pin_tokens}) ? prefixes_.tokens_of(path)
                                                                        : 0;
 }
 
 void PrefixWishes::keep(Sequence& sequence, Time now) {
   PromptInCache in_cache;
-  if (!sequence.cache().release) {
-    for (size_t i = 0; i < sequence.kept().size(); ++i) {
-      const KeptPrefix& kept = sequence.kept()[i];
+  if (!sequence.request().cache.release) {
+    for (size_t i = 0; i < sequence.request().cache.kept.size(); ++i) {
+      const KeptPrefix& kept = sequence.request().cache.kept[i];
       if (kept.tokens != KeptPrefix::kAll) {
         in_cache.kept[i] = pin(sequence, kept.tokens, kept.ttl, now);
       }
     }
   }
-  sequence.set_kept(in_cache);
+  sequence.prefix().set_kept(in_cache);
 }
 
 void PrefixWishes::keep_prompts(const StepPlan& plan, Sequences sequences, Time now) {
@@ -42,15 +38,15 @@ void PrefixWishes::keep_prompts(const StepPlan& plan, Sequences sequences, Time 
   }
   for (const StepPlan::Run& run : plan.runs) {
     Sequence& sequence = *sequences[static_cast<size_t>(run.candidate)];
-    if (!sequence.is_kept() && sequence.uses_prefix_cache() &&
-        std::cmp_greater_equal(sequence.stored(), sequence.prompt().size())) {
+    if (!sequence.prefix().is_kept() && sequence.prefix().uses_cache() &&
+        sequence.state().stored() >= sequence.tokens().prompt_size()) {
       keep(sequence, now);
     }
   }
 }
 
 void PrefixWishes::move(Sequence& sequence) {
-  PrefixTransfer* const transfer = sequence.transfer();
+  PrefixTransfer* const transfer = sequence.request().cache.transfer.get();
   if (transfer == nullptr) {
     return;
   }
@@ -63,16 +59,17 @@ void PrefixWishes::move(Sequence& sequence) {
 bool PrefixWishes::end_prefetches(Sequences sequences, bool stores, Time now) {
   bool any = false;
   for (const auto& sequence : sequences) {
-    Sequence::Waiting* const waiting = sequence->waiting();
-    if (!sequence->cache().prefetch || waiting == nullptr || (stores && !waiting->in_stores.over)) {
+    SequenceState::Waiting* const waiting = sequence->state().waiting();
+    if (!sequence->request().cache.prefetch || waiting == nullptr ||
+        (stores && !waiting->in_stores.over)) {
       continue;
     }
-    if (prefixes_.enabled() && sequence->uses_prefix_cache()) {
+    if (prefixes_.enabled() && sequence->prefix().uses_cache()) {
       move(*sequence);
       const KvMatch path =
           prefixes_.match(cache_prompt_of(*sequence, kv_), sequence->max_cached_tokens(), {});
       prefixes_.touch(path);
-      sequence->note_cached_tokens(prefixes_.tokens_of(path));
+      sequence->prefix().note_cached(prefixes_.tokens_of(path));
       keep(*sequence, now);
     }
     sequence->end(FinishReason::length);
@@ -83,15 +80,15 @@ bool PrefixWishes::end_prefetches(Sequences sequences, bool stores, Time now) {
 
 // A sequence whose prompt was not computed has nothing to pin.
 void PrefixWishes::finish(Sequence& sequence, Time now) {
-  const EngineRequest::Cache& cache = sequence.cache();
-  if (!sequence.is_kept() || !sequence.uses_prefix_cache() || !prefixes_.enabled()) {
+  const EngineRequest::Cache& cache = sequence.request().cache;
+  if (!sequence.prefix().is_kept() || !sequence.prefix().uses_cache() || !prefixes_.enabled()) {
     return;
   }
   constexpr int32_t kAll = std::numeric_limits<int32_t>::max();
   if (cache.pin && !cache.release) {
     pin(sequence, kAll, cache.ttl, now);
   }
-  for (const KeptPrefix& kept : sequence.kept()) {
+  for (const KeptPrefix& kept : sequence.request().cache.kept) {
     if (kept.tokens == KeptPrefix::kAll && !cache.release) {
       pin(sequence, kAll, kept.ttl, now);
     }
@@ -102,7 +99,7 @@ void PrefixWishes::finish(Sequence& sequence, Time now) {
       prefixes_.demote(path);
     }
     if (cache.release) {
-      prefixes_.give_up(path, sequence.tenant().id);
+      prefixes_.give_up(path, sequence.place().tenant().id);
     }
   }
 }

@@ -125,12 +125,12 @@ std::vector<std::unique_ptr<Sequence>> RequestIntake::make_samples(
     RequestId first_id, const EngineRequest& request) const {
   const KvFormat accept =
       options_.kv_ladder->empty() ? options_.kv.policy.high : options_.kv_ladder->back();
-  const Sequence::Model model{options_.context,  config_.eos_ids,  options_.kv,   accept,
-                              options_.kv_floor, options_.clock(), config_.hidden};
-  const auto shared = Sequence::share(request, model);
+  const SequenceDefaults defaults{options_.context,  config_.eos_ids,  options_.kv,   accept,
+                                  options_.kv_floor, options_.clock(), config_.hidden};
+  const auto shared = SequenceRequest::of(request, defaults);
   std::vector<std::unique_ptr<Sequence>> samples;
   for (size_t i = 0; i < request.sinks.size(); ++i) {
-    samples.push_back(std::make_unique<Sequence>(first_id, i, request, shared, model));
+    samples.push_back(std::make_unique<Sequence>(first_id, i, request, shared, defaults));
   }
   return samples;
 }

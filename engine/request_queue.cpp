@@ -40,11 +40,11 @@ absl::Status RequestQueue::check_room(const Sequence& first, int64_t samples, co
     return refusal(
         absl::StrCat("the queue is full: ", waiting(), " requests wait, ", max_queue_, " at most"));
   }
-  if (first.tenant().id != 0 && tenant.waiting() > 0 && tenant.waiting() + samples > free) {
+  if (first.place().tenant().id != 0 && tenant.waiting() > 0 && tenant.waiting() + samples > free) {
     return refusal(absl::StrCat("the queue is full for this tenant: ", tenant.waiting(),
                                 " of its requests wait, and ", free, " places are left for all"));
   }
-  const auto latest = first.latest_start();
+  const auto latest = first.request().latest_start();
   // A request that is late already is accepted and ends with DeadlineExceeded.
   if (latest.has_value() && *latest > now && wait > *latest - now) {
     return refusal(absl::StrFormat(
@@ -60,7 +60,7 @@ absl::Status RequestQueue::push(Message request, Time now) {
   if (refusing_) {
     return absl::UnavailableError("the engine takes no more requests: it is shutting down");
   }
-  Tenant& tenant = tenants_[samples.front()->tenant().id];
+  Tenant& tenant = tenants_[samples.front()->place().tenant().id];
   if (const absl::Status room = check_room(*samples.front(), std::ssize(samples), tenant, now);
       !room.ok()) {
     return room;
@@ -128,8 +128,9 @@ void RequestQueue::set_running(Sequences unfinished) {
     tenant.running = 0;
   }
   for (const auto& sequence : unfinished) {
-    const auto tenant = tenants_.find(sequence->tenant().id);
-    if (sequence->running() != nullptr && tenant != tenants_.end()) {  // none but on the leader
+    const auto tenant = tenants_.find(sequence->place().tenant().id);
+    if (sequence->state().running() != nullptr &&
+        tenant != tenants_.end()) {  // none but on the leader
       ++tenant->second.running;
       ++running_;
     }
@@ -143,7 +144,7 @@ void RequestQueue::set_running(Sequences unfinished) {
 
 void RequestQueue::note_admission(const Sequence& sequence, Time now) {
   const std::lock_guard lock(mutex_);
-  const auto tenant = tenants_.find(sequence.tenant().id);
+  const auto tenant = tenants_.find(sequence.place().tenant().id);
   if (tenant != tenants_.end()) {
     tenant->second.wait.admitted(now);
   }
@@ -152,9 +153,9 @@ void RequestQueue::note_admission(const Sequence& sequence, Time now) {
 void RequestQueue::remove(const Sequence& sequence) {
   const std::lock_guard lock(mutex_);
   cancellable_.erase(sequence.id());
-  Tenant& tenant = tenants_.at(sequence.tenant().id);
+  Tenant& tenant = tenants_.at(sequence.place().tenant().id);
   --tenant.unfinished;
-  if (!sequence.place().has_value() && running_ >= max_sequences_) {
+  if (!sequence.place().time().has_value() && running_ >= max_sequences_) {
     tenant.gave_up = true;
   }
   --unfinished_;

@@ -8,13 +8,13 @@ namespace {
 
 // Returns: tokens that the group of the last known token has room for behind it, without closing.
 int32_t room_in_group(const Sequence& sequence) {
-  return kKvGroup - 1 - static_cast<int32_t>(sequence.tokens().size() % kKvGroup);
+  return kKvGroup - 1 - sequence.tokens().size() % kKvGroup;
 }
 
 // Returns: true if its next step chooses a token.
 bool decodes(const Sequence& sequence) {
-  return sequence.running() != nullptr && !sequence.ended() &&
-         std::cmp_equal(sequence.stored() + 1, sequence.tokens().size());
+  return sequence.state().running() != nullptr && !sequence.ended() &&
+         sequence.state().stored() + 1 == sequence.tokens().size();
 }
 
 // Returns: the most tokens that a draft may have.
@@ -33,8 +33,8 @@ Speculation::Speculation(KvCache& kv, std::unique_ptr<DraftModel> model, int32_t
 
 void Speculation::draft(Sequences sequences) {
   for (const auto& sequence : sequences) {
-    if (sequence->may_draft()) {
-      sequence->draft(room_for_draft(*sequence));
+    if (sequence->request().may_draft) {
+      sequence->tokens().draft(room_for_draft(*sequence));
     }
   }
   if (model_ != nullptr) {
@@ -47,36 +47,37 @@ void Speculation::draft(Sequences sequences) {
 void Speculation::draft_by_model(Sequences sequences) {
   model_->forget_unless([&](RequestId id) {
     return std::ranges::any_of(sequences, [id](const auto& sequence) {
-      return sequence->id() == id && sequence->running() != nullptr;
+      return sequence->id() == id && sequence->state().running() != nullptr;
     });
   });
   const auto running = static_cast<int32_t>(std::ranges::count_if(
-      sequences, [](const auto& sequence) { return sequence->running() != nullptr; }));
+      sequences, [](const auto& sequence) { return sequence->state().running() != nullptr; }));
   const bool others_enter = running < max_sequences_ && std::cmp_less(running, sequences.size());
   const bool prompts = std::ranges::any_of(sequences, [](const auto& sequence) {
-    return sequence->running() != nullptr && !decodes(*sequence);
+    return sequence->state().running() != nullptr && !decodes(*sequence);
   });
   if (running == 0 || running > DraftModel::kSequences || others_enter || prompts) return;
   wishes_.clear();
   wishing_.clear();
   for (const auto& sequence : sequences) {
-    if (!sequence->may_draft() || !sequence->drafted().empty()) continue;
-    const int32_t most = std::min(
-        {room_for_draft(*sequence), sequence->most_drafted(), kDraftingTokens / running - 1});
-    const int32_t wanted = most > 0 ? sequence->wish_for_draft(model_->step_cost()) : 0;
+    if (!sequence->request().may_draft || !sequence->tokens().drafted().empty()) continue;
+    const int32_t most = std::min({room_for_draft(*sequence), sequence->tokens().most_drafted(),
+                                   kDraftingTokens / running - 1});
+    const int32_t wanted = most > 0 ? sequence->tokens().wish_for_draft(model_->step_cost()) : 0;
     if (wanted == 0) continue;
     wishes_.push_back({.id = sequence->id(),
-                       .tokens = sequence->tokens(),
+                       .tokens = sequence->tokens().known(),
                        .most = std::min(most, wanted),
-                       .left = sequence->most_drafted(),
-                       .stop_ids = sequence->stop_ids(),
-                       .constraint = sequence->constraint()});
+                       .left = sequence->tokens().most_drafted(),
+                       .stop_ids = sequence->request().stop_ids,
+                       .constraint = sequence->tokens().constraint()});
     wishing_.push_back(sequence.get());
   }
   model_->draft(wishes_);
   for (size_t i = 0; i < wishes_.size(); ++i) {
     const DraftWish& wish = wishes_[i];
-    wishing_[i]->take_draft(std::span(wish.drafted).first(static_cast<size_t>(wish.count)));
+    wishing_[i]->tokens().take_draft(
+        std::span(wish.drafted).first(static_cast<size_t>(wish.count)));
   }
 }
 
@@ -85,7 +86,7 @@ void Speculation::settle(const StepPlan& plan, Sequences sequences, EngineStats&
     if (run.drafted == 0) continue;
     Sequence& sequence = *sequences[static_cast<size_t>(run.candidate)];
     const int32_t accepted = sequence.settle_draft(run.drafted);
-    kv_.truncate(sequence.running()->slot, sequence.stored());
+    kv_.truncate(sequence.state().running()->slot, sequence.state().stored());
     ++counting.drafts;
     counting.drafted_tokens += run.drafted;
     counting.accepted_tokens += accepted;

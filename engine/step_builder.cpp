@@ -4,13 +4,14 @@
 #include <utility>
 
 #include "engine/sampler.h"
+#include "kernels/check.h"
 
 namespace tessera {
 namespace {
 
 // Requires: the candidate runs in this step.
 const KvSlot& slot_of(Sequences sequences, int32_t candidate) {
-  return sequences[static_cast<size_t>(candidate)]->running()->slot;
+  return sequences[static_cast<size_t>(candidate)]->state().running()->slot;
 }
 
 }  // namespace
@@ -34,7 +35,7 @@ void StepBuilder::reserve(const StepPlan& plan, Sequences sequences,
                           const std::optional<ReplayRun>& replay) {
   forks_.clear();
   for (const StepPlan::Fork& fork : plan.forks) {
-    sequences[static_cast<size_t>(fork.candidate)]->store(fork.tokens);
+    sequences[static_cast<size_t>(fork.candidate)]->state().store(fork.tokens);
     forks_.push_back({.source = slot_of(sequences, fork.source),
                       .target = slot_of(sequences, fork.candidate),
                       .tokens = fork.tokens});
@@ -65,14 +66,17 @@ StepBuilder::Built StepBuilder::build(const StepPlan& plan, Sequences sequences,
   Built built;
   for (const StepPlan::Run& run : plan.runs) {
     Sequence& sequence = *sequences[static_cast<size_t>(run.candidate)];
-    const bool decodes = std::cmp_greater_equal(sequence.stored(), sequence.prompt().size()) &&
+    const bool decodes = sequence.state().stored() >= sequence.tokens().prompt_size() &&
                          run.samples && run.count - run.drafted == 1;
     add(run, sequence);
-    if (kv_.replays(sequence.running()->slot)) {
+    if (kv_.replays(sequence.state().running()->slot)) {
       built.replayed += run.count;
     } else {
       built.prefilled += decodes ? 0 : run.count - run.drafted;
-      sequence.store(run.count);
+      sequence.state().store(run.count);
+      TESSERA_CHECK(
+          std::cmp_less_equal(sequence.state().stored(), sequence.tokens().with_drafted().size()),
+          "more tokens are stored than are known or drafted");
     }
   }
   if (replay.has_value()) {
@@ -87,7 +91,7 @@ StepBuilder::Built StepBuilder::build(const StepPlan& plan, Sequences sequences,
 }
 
 void StepBuilder::add(const StepPlan::Run& run, const Sequence& sequence) {
-  const KvSlot& slot = sequence.running()->slot;
+  const KvSlot& slot = sequence.state().running()->slot;
   const bool replays = kv_.replays(slot);
   const int32_t first = kv_.position(slot) - run.count;
   scorings_.push_back(kv_.scoring(slot));
@@ -95,22 +99,22 @@ void StepBuilder::add(const StepPlan::Run& run, const Sequence& sequence) {
   if (!replays) {
     request_rows(run, sequence);
   }
-  const int32_t repeated = replays ? first - sequence.kv_policy().section : first;
+  const int32_t repeated = replays ? first - sequence.request().kv.policy.section : first;
   append({.slot = slot.index(),
           .count = run.count,
           .context = first,
           .tiers = kv_.tiers(slot),
-          .newest = sequence.kv_policy().newest_dense(),
-          .prompt = static_cast<int32_t>(sequence.prompt().size()),
-          .read_tiles = sequence.kv_policy().read_tiles(first)},
-         sequence.tokens_with_drafted().subspan(static_cast<size_t>(repeated),
-                                                static_cast<size_t>(run.count)));
+          .newest = sequence.request().kv.policy.newest_dense(),
+          .prompt = sequence.tokens().prompt_size(),
+          .read_tiles = sequence.request().kv.policy.read_tiles(first)},
+         sequence.tokens().with_drafted().subspan(static_cast<size_t>(repeated),
+                                                  static_cast<size_t>(run.count)));
   adapt(sequence);
 }
 
 // Notes the adapter of the last span's rows. Neighbours with one adapter are multiplied together.
 void StepBuilder::adapt(const Sequence& sequence) {
-  const LoraAdapter* const adapter = sequence.adapter();
+  const LoraAdapter* const adapter = sequence.request().adapter.get();
   if (adapter == nullptr) return;
   const SequenceSpan& span = spans_.back();
   if (!adapters_.empty() && adapters_.back().adapter == adapter &&
@@ -147,14 +151,15 @@ void StepBuilder::append(const SequenceSpan& span, std::span<const int32_t> toke
 void StepBuilder::request_rows(const StepPlan::Run& run, const Sequence& sequence) {
   const auto first_row = static_cast<int32_t>(tokens_.size());
   for (int32_t i = 0; i < run.count; ++i) {
-    const int32_t position = sequence.stored() + i;
-    const bool chooses = run.samples && i + 1 >= run.count - run.drafted && !sequence.full();
+    const int32_t position = sequence.state().stored() + i;
+    const bool chooses =
+        run.samples && i + 1 >= run.count - run.drafted && !sequence.tokens().full();
     const bool seen =
-        sequence.observes(position) || (chooses && Sampler::sees(sequence.sampling()));
+        sequence.outbox().observes(position) || (chooses && Sampler::sees(sequence.sampling()));
     if (chooses || seen) {
       logits_rows_.push_back({first_row + i, run.candidate, position, chooses, seen});
     }
-    if (sequence.pools(position)) {
+    if (sequence.outbox().pools(position)) {
       hidden_rows_.push_back({first_row + i, run.candidate, position});
     }
   }

@@ -1,6 +1,7 @@
 #include "engine/step_candidates.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "engine/prefix_wishes.h"
 
@@ -8,13 +9,12 @@ namespace tessera {
 namespace {
 
 KvDemand demand_of(const Sequence& sequence, const KvPlanning& planning) {
-  if (const Sequence::Running* running = sequence.running()) {
+  if (const SequenceState::Running* running = sequence.state().running()) {
     return planning.demand(running->slot);
   }
-  return sequence.swapped_out() != nullptr
-             ? planning.demand(sequence.swapped_out()->kv)
-             : planning.demand(sequence.kv_policy(),
-                               static_cast<int32_t>(sequence.prompt().size()));
+  return sequence.state().swapped_out() != nullptr
+             ? planning.demand(sequence.state().swapped_out()->kv)
+             : planning.demand(sequence.request().kv.policy, sequence.tokens().prompt_size());
 }
 
 // The pages that a running sequence holds, and those that tightening it would free.
@@ -29,7 +29,7 @@ void add_match(const Sequence& sequence, const KvMatch& match, const SharedPrefi
   candidate.stored = prefixes.tokens_of(match);
   candidate.kv.low_tokens = match.low_blocks * prefixes.block_tokens();
   candidate.kv.swap_in_pages = match.short_pages;
-  if (sequence.kv_policy().replays()) {
+  if (sequence.request().kv.policy.replays()) {
     candidate.kv.sections.compressed = prefixes.whole_tokens_of(match);
   } else {
     candidate.kv.sections = prefixes.sections_of(match);
@@ -42,13 +42,23 @@ void add_match(const Sequence& sequence, const KvMatch& match, const SharedPrefi
 }  // namespace
 
 Candidate candidate_of(const Sequence& sequence, const KvCache& kv, const Candidate* first_sample) {
-  Candidate candidate = sequence.candidate();
-  candidate.kv = demand_of(sequence, kv.planning());
-  if (const Sequence::Running* running = sequence.running()) {
+  const SequenceTokens& tokens = sequence.tokens();
+  const SequenceRequest& request = sequence.request();
+  constexpr int32_t kNever = std::numeric_limits<int32_t>::max();
+  Candidate candidate{.turn = sequence.place().turn(),
+                      .tokens = tokens.size(),
+                      .stored = sequence.state().stored(),
+                      .drafted = static_cast<int32_t>(tokens.drafted().size()),
+                      .running = sequence.state().running() != nullptr,
+                      .kv = demand_of(sequence, kv.planning()),
+                      .request = static_cast<int64_t>(sequence.request_id()),
+                      .shareable = request.shareable,
+                      .one_by_one = request.kv.policy.one_by_one() ? tokens.prompt_size() : kNever};
+  if (const SequenceState::Running* running = sequence.state().running()) {
     add_slot(running->slot, kv, first_sample != nullptr ? candidate.shareable : 0, candidate);
   } else if (first_sample != nullptr && first_sample->forkable()) {
     candidate.prefix.head_start = first_sample->prefix.head_start;  // it begins as a fork
-  } else if (const Sequence::Waiting* waiting = sequence.waiting()) {
+  } else if (const SequenceState::Waiting* waiting = sequence.state().waiting()) {
     candidate.prefix.restoring = waiting->in_stores.held;
     add_match(sequence, waiting->match, kv.prefixes(), candidate);
   }
@@ -69,13 +79,14 @@ std::span<const Candidate> StepCandidates::of(Sequences sequences) {
   size_t first = 0;  // sample of the request
   for (size_t i = 0; i < sequences.size(); ++i) {
     Sequence& sequence = *sequences[i];
-    const bool follows = i > 0 && sequence.shareable() > 0 &&
+    const bool follows = i > 0 && sequence.request().shareable > 0 &&
                          sequences[i - 1]->request_id() == sequence.request_id();
     first = follows ? first : i;
     const Candidate* const first_sample = follows ? &candidates_[first] : nullptr;
     look_up(sequence, first_sample);
     candidates_.push_back(candidate_of(sequence, kv_, first_sample));
-    first_hashes_.push_back(sequence.hashed_blocks() > 0 ? sequence.path_hash(0) : 0);
+    first_hashes_.push_back(sequence.prefix().hashed_blocks() > 0 ? sequence.prefix().path_hash(0)
+                                                                  : 0);
     candidates_[i].prefix.waits_for = prefix_in_progress(i, sequences);
   }
   count_unlocked(sequences);
@@ -84,9 +95,9 @@ std::span<const Candidate> StepCandidates::of(Sequences sequences) {
 
 // Updates the match of a waiting sequence, unless it begins as a fork of its first sample.
 void StepCandidates::look_up(Sequence& sequence, const Candidate* first_sample) {
-  Sequence::Waiting* const waiting = sequence.waiting();
+  SequenceState::Waiting* const waiting = sequence.state().waiting();
   const bool forks = first_sample != nullptr && first_sample->forkable();
-  if (waiting == nullptr || forks || !prefixes_.enabled() || !sequence.uses_prefix_cache()) {
+  if (waiting == nullptr || forks || !prefixes_.enabled() || !sequence.prefix().uses_cache()) {
     return;
   }
   KvMatch& match = waiting->match;
@@ -100,7 +111,7 @@ void StepCandidates::look_up(Sequence& sequence, const Candidate* first_sample) 
       match = prefixes_.whole_blocks_of(match);
     }
   }
-  sequence.set_matched(prefixes_.tokens_of(match));
+  sequence.prefix().note_match(prefixes_.tokens_of(match));
 }
 
 // Sets CachedPrefix::unlocked. Sequences lose their slots from the end, so each returns the cached
@@ -108,7 +119,7 @@ void StepCandidates::look_up(Sequence& sequence, const Candidate* first_sample) 
 void StepCandidates::count_unlocked(Sequences sequences) {
   running_slots_.clear();
   for (auto sequence = sequences.rbegin(); sequence != sequences.rend(); ++sequence) {
-    if (const Sequence::Running* running = (*sequence)->running()) {
+    if (const SequenceState::Running* running = (*sequence)->state().running()) {
       running_slots_.push_back(&running->slot);
     }
   }
@@ -129,7 +140,7 @@ int32_t StepCandidates::prefix_in_progress(size_t i, Sequences sequences) const 
   const Sequence& sequence = *sequences[i];
   const Candidate& candidate = candidates_[i];
   const int32_t block = prefixes_.block_tokens();
-  if (block == 0 || sequence.waiting() == nullptr || !sequence.uses_prefix_cache() ||
+  if (block == 0 || sequence.state().waiting() == nullptr || !sequence.prefix().uses_cache() ||
       candidate.stored + block >= std::min(candidate.tokens, sequence.max_cached_tokens())) {
     return -1;
   }
@@ -141,14 +152,14 @@ int32_t StepCandidates::prefix_in_progress(size_t i, Sequences sequences) const 
     const Sequence& other = *sequences[j];
     const int32_t end = (next + 1) * block;
     const KvSections& sections = candidates_[j].kv.sections;
-    const bool replays = other.kv_policy().replays();
+    const bool replays = other.request().kv.policy.replays();
     const bool stores =
         replays ? sections.compressed < end && end <= sections.end : candidates_[j].stored < end;
     // Samples of one request share by forks, except under a policy that replays.
     const bool shares = replays || other.request_id() != sequence.request_id();
-    const bool computes = other.uses_prefix_cache() && other.hashed_blocks() > next && stores &&
-                          end <= other.max_inserted_prompt_tokens() && shares;
-    if (computes && other.path_hash(next) == sequence.path_hash(next)) {
+    const bool computes = other.prefix().uses_cache() && other.prefix().hashed_blocks() > next &&
+                          stores && end <= other.prefix().max_inserted_prompt_tokens() && shares;
+    if (computes && other.prefix().path_hash(next) == sequence.prefix().path_hash(next)) {
       return static_cast<int32_t>(j);
     }
   }

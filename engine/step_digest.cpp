@@ -30,7 +30,7 @@ uint64_t step_digest(std::span<const Candidate> candidates, Sequences sequences,
   for (size_t i = 0; i < candidates.size(); ++i) {
     const Candidate& c = candidates[i];
     digest.add(c.turn.tenant, c.turn.clock, c.turn.slots_held, c.turn.start, c.turn.order, c.tokens,
-               sequences[i]->tokens().back(), c.stored, c.pages, c.running);
+               sequences[i]->tokens().known().back(), c.stored, c.pages, c.running);
     digest.add(c.kv.page_tokens, c.kv.uneven, c.kv.low_tokens, c.kv.swap_in_pages, c.kv.compresses,
                c.kv.handed_over);
     digest.add(c.kv.sections.compressed, c.kv.sections.replayed);

@@ -37,7 +37,8 @@ void StepMasks::fill(std::span<const LogitsRow> rows, Sequences sequences) {
   choosers_.clear();
   size_t masks = 0;
   for (const LogitsRow& row : rows) {
-    if (!row.chooses || !sequences[static_cast<size_t>(row.sequence)]->constrained()) continue;
+    if (!row.chooses || !sequences[static_cast<size_t>(row.sequence)]->request().constrained)
+      continue;
     if (choosers_.empty() || choosers_.back().sequence != row.sequence) {
       TESSERA_CHECK(choosers_.size() < choosers_.capacity(), "more choices than sequences");
       choosers_.push_back({row.sequence, row.position, 0, masks});
@@ -61,14 +62,14 @@ void StepMasks::fill(std::span<const LogitsRow> rows, Sequences sequences) {
 
 void StepMasks::fill(const Chooser& chooser, Sequences sequences) {
   const Sequence& sequence = *sequences[static_cast<size_t>(chooser.sequence)];
-  TokenConstraint& constraint = *sequence.constraint();
+  TokenConstraint& constraint = *sequence.tokens().constraint();
   int32_t accepted = 0;
   for (int32_t row = 0; row < chooser.rows; ++row) {
     const auto mask =
         std::span(masks_).subspan((chooser.first_mask + static_cast<size_t>(row)) * words_, words_);
     constraint.fill(mask);
     if (row + 1 == chooser.rows) break;
-    const int32_t drafted = sequence.drafted()[static_cast<size_t>(row)];
+    const int32_t drafted = sequence.tokens().drafted()[static_cast<size_t>(row)];
     if (!allows(mask.data(), drafted)) break;
     constraint.accept(drafted);
     ++accepted;

@@ -25,7 +25,7 @@ void pool_row(Sequence& sequence, int32_t position, std::span<const float> hidde
                                                   position + 1, " tokens: its values overflow")));
     return;
   }
-  sequence.pool(position, hidden);
+  sequence.outbox().pool(position, hidden);
 }
 
 }  // namespace

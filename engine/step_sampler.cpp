@@ -8,14 +8,15 @@ namespace {
 
 // Returns: false if an earlier slice has refused a drafted token before the row's next one.
 bool may_choose(const Sequence& sequence, const LogitsRow& row) {
-  return !sequence.ended() && std::cmp_less(row.position, sequence.tokens_with_drafted().size());
+  return !sequence.ended() && std::cmp_less(row.position, sequence.tokens().with_drafted().size());
 }
 
 // Returns: the tokens after the prompt up to the row's, with the drafted ones among them.
 std::span<const int32_t> generated_before(const Sequence& sequence, const LogitsRow& row) {
-  return sequence.tokens_with_drafted()
+  return sequence.tokens()
+      .with_drafted()
       .first(static_cast<size_t>(row.position) + 1)
-      .subspan(sequence.prompt().size());
+      .subspan(sequence.tokens().prompt().size());
 }
 
 }  // namespace
@@ -54,10 +55,10 @@ int64_t StepSampler::sample_slice(std::span<const LogitsRow> rows, Sequences seq
     slice_chooses_.push_back(rows[i].chooses && may_choose(sequence, rows[i]));
     if (slice_chooses_.back()) {
       sampler_.add(static_cast<int32_t>(i), {.params = sequence.sampling(),
-                                             .prompt = sequence.prompt(),
+                                             .prompt = sequence.tokens().prompt(),
                                              .generated = generated_before(sequence, rows[i]),
-                                             .stop_ids = sequence.stop_ids(),
-                                             .forced = sequence.forced(),
+                                             .stop_ids = sequence.request().stop_ids,
+                                             .forced = sequence.tokens().forced(),
                                              .mask = masks_.of(rows[i])});
     }
   }
@@ -79,7 +80,8 @@ int64_t StepSampler::sample_slice(std::span<const LogitsRow> rows, Sequences seq
 
 // Returns: true if a token was appended.
 bool StepSampler::choose(Sequence& sequence, int32_t position, size_t choice) {
-  if (!sequence.chooses_after(position)) {  // behind a refused draft, or failed by observe()
+  // Behind a refused draft, or failed by observe().
+  if (sequence.ended() || !sequence.tokens().chooses_after(position)) {
     return false;
   }
   const absl::StatusOr<Sampled> next = sampler_.chosen(choice);
@@ -97,25 +99,25 @@ void StepSampler::observe(const LogitsRow& row, std::span<const float> logits,
                           Sequences sequences) {
   Sequence& computed = *sequences[static_cast<size_t>(row.sequence)];
   const int32_t position = row.position;
-  if (computed.ended() || !computed.observes(position)) {
+  if (computed.ended() || !computed.outbox().observes(position)) {
     return;
   }
   absl::StatusOr<TokenLogprobs> logprobs = TokenLogprobs{};
-  if (computed.observes_prompt_logprobs(position)) {
-    logprobs =
-        sampler_.logprobs(logits, position, computed.tokens()[static_cast<size_t>(position) + 1],
-                          *computed.sampling().prompt_logprobs);
+  if (computed.outbox().observes_prompt_logprobs(position)) {
+    logprobs = sampler_.logprobs(logits, position,
+                                 computed.tokens().known()[static_cast<size_t>(position) + 1],
+                                 *computed.sampling().prompt_logprobs);
   }
   if (!logprobs.ok()) {
     computed.end(FinishReason::failed, logprobs.status());
     return;
   }
-  computed.observe(position, logits, *logprobs);
+  computed.outbox().observe(position, logits, *logprobs);
   for (size_t i = static_cast<size_t>(row.sequence) + 1;
-       position < computed.shareable() && i < sequences.size() &&
+       position < computed.request().shareable && i < sequences.size() &&
        sequences[i]->request_id() == computed.request_id();
        ++i) {
-    sequences[i]->observe(position, logits, *logprobs);
+    sequences[i]->outbox().observe(position, logits, *logprobs);
   }
 }
 

@@ -16,16 +16,17 @@ int64_t cost_of(int64_t tokens, int32_t share) {
 }
 
 bool awaits_first_admission(const Sequence& sequence) {
-  return !sequence.place().has_value();
+  return !sequence.place().time().has_value();
 }
 
 bool before_within_tenant(const Sequence& a, const Sequence& b) {
-  return std::tuple(a.tenant().id, a.order(), a.request_id(), a.id()) <
-         std::tuple(b.tenant().id, b.order(), b.request_id(), b.id());
+  return std::tuple(a.place().tenant().id, a.place().order(), a.request_id(), a.id()) <
+         std::tuple(b.place().tenant().id, b.place().order(), b.request_id(), b.id());
 }
 
 bool before(const std::unique_ptr<Sequence>& a, const std::unique_ptr<Sequence>& b) {
-  return a->start() != b->start() ? a->start() < b->start() : before_within_tenant(*a, *b);
+  return a->place().start() != b->place().start() ? a->place().start() < b->place().start()
+                                                  : before_within_tenant(*a, *b);
 }
 
 using HeldSlots = std::array<int32_t, TenantClock::kMaxHeldSteps>;
@@ -49,8 +50,9 @@ void give_up_slot(HeldSlots& held) {
 
 // Prompt tokens that a waiting sequence must compute, by its latest match.
 int64_t expected_tokens(const Sequence& sequence, bool follows) {
-  const int64_t prompt = std::ssize(sequence.prompt());
-  return std::max<int64_t>(1, prompt - (follows ? sequence.shareable() : sequence.matched()));
+  const int64_t prompt = sequence.tokens().prompt_size();
+  return std::max<int64_t>(
+      1, prompt - (follows ? sequence.request().shareable : sequence.prefix().matched_tokens()));
 }
 
 }  // namespace
@@ -64,7 +66,7 @@ TenantClock::TenantClock(const Limits& limits, int32_t max_inside)
 }
 
 TenantClock::Tenant& TenantClock::tenant_of(const Sequence& sequence) {
-  const TenantOfRequest& wanted = sequence.tenant();
+  const TenantOfRequest& wanted = sequence.place().tenant();
   const auto place =
       std::lower_bound(tenants_.begin(), tenants_.end(), wanted.id,
                        [](const Tenant& tenant, int32_t id) { return tenant.id < id; });
@@ -87,7 +89,7 @@ void TenantClock::arrange(std::vector<std::unique_ptr<Sequence>>& sequences) {
   yield_places();
   for (auto first = by_tenant_.begin(); first != by_tenant_.end();) {
     const auto last = std::find_if(first, by_tenant_.end(), [&](const Sequence* sequence) {
-      return sequence->tenant().id != (*first)->tenant().id;
+      return sequence->place().tenant().id != (*first)->place().tenant().id;
     });
     fill_places({first, last});
     first = last;
@@ -122,13 +124,13 @@ void TenantClock::note_tenants() {
     tenant.inside = true;
     if (sequence->request_id() >= tenant.newest) {
       tenant.newest = sequence->request_id();
-      tenant.share = sequence->tenant().share;
+      tenant.share = sequence->place().tenant().share;
     }
   }
   auto first = by_tenant_.begin();
   for (Tenant& tenant : tenants_) {
     const auto last = std::find_if(first, by_tenant_.end(), [&](const Sequence* sequence) {
-      return sequence->tenant().id > tenant.id;
+      return sequence->place().tenant().id > tenant.id;
     });
     const bool waits =
         std::any_of(first, last, [](const Sequence* s) { return awaits_first_admission(*s); });
@@ -137,7 +139,7 @@ void TenantClock::note_tenants() {
     }
     tenant.backlogged = waits;
     tenant.waits =
-        std::any_of(first, last, [](const Sequence* s) { return s->running() == nullptr; });
+        std::any_of(first, last, [](const Sequence* s) { return s->state().running() == nullptr; });
     first = last;
   }
   std::erase_if(tenants_, [this](const Tenant& tenant) {
@@ -169,7 +171,7 @@ void TenantClock::yield_places() {
   const Tenant* own = nullptr;
   int64_t earliest = 0;  // place that the tenant may keep
   for (Sequence* sequence : by_tenant_) {
-    if (own == nullptr || own->id != sequence->tenant().id) {
+    if (own == nullptr || own->id != sequence->place().tenant().id) {
       own = &tenant_of(*sequence);
       earliest = std::numeric_limits<int64_t>::min();
       for (const Tenant& other : tenants_) {
@@ -178,8 +180,8 @@ void TenantClock::yield_places() {
         }
       }
     }
-    if (sequence->place().has_value()) {
-      sequence->set_place(std::max(*sequence->place(), earliest));
+    if (sequence->place().time().has_value()) {
+      sequence->place().time_ = std::max(*sequence->place().time(), earliest);
     }
   }
 }
@@ -191,7 +193,7 @@ void TenantClock::fill_places(std::span<Sequence* const> sequences) {
   places_.clear();
   for (const Sequence* sequence : sequences) {
     if (!awaits_first_admission(*sequence)) {
-      places_.push_back(*sequence->place());
+      places_.push_back(*sequence->place().time());
     }
   }
   std::sort(places_.begin(), places_.end());
@@ -203,15 +205,17 @@ void TenantClock::fill_places(std::span<Sequence* const> sequences) {
     Sequence& sequence = *sequences[i];
     const bool of_same_request = i > 0 && sequences[i - 1]->request_id() == sequence.request_id();
     if (!awaits_first_admission(sequence)) {
-      sequence.set_place(places_[admitted++]);
+      sequence.place().time_ = places_[admitted++];
     }
     // Samples of one request stand together.
     const int64_t own = i < taken ? places_[i] : next;
-    sequence.set_start(of_same_request ? sequences[i - 1]->start() : own);
+    Turn& turn = sequence.place().turn_;
+    turn.start = of_same_request ? sequences[i - 1]->place().start() : own;
     if (i >= taken) {
       next += cost_of(expected_tokens(sequence, of_same_request), tenant.share);
     }
-    sequence.set_clock(tenant.time, sequence.running() ? 0 : slots_held_from(tenant, next));
+    turn.clock = tenant.time;
+    turn.slots_held = sequence.state().running() ? 0 : slots_held_from(tenant, next);
   }
 }
 
@@ -220,8 +224,8 @@ void TenantClock::admit(Sequence& sequence, int32_t stored) {
     return;
   }
   Tenant& tenant = tenant_of(sequence);
-  sequence.set_place(tenant.time);
-  const int64_t computed = std::ssize(sequence.prompt()) - stored;
+  sequence.place().time_ = tenant.time;
+  const int64_t computed = sequence.tokens().prompt_size() - stored;
   tenant.time += cost_of(std::max<int64_t>(1, computed), tenant.share);
   give_up_slot(tenant.held);
 }
@@ -232,8 +236,8 @@ void TenantClock::charge_tokens(const Sequence& sequence, int32_t tokens) {
 }
 
 void TenantClock::finish(const Sequence& sequence) {
-  const int64_t steps =
-      std::min<int64_t>(std::ssize(sequence.generated()) / kTokensOfHeldStep, kMaxHeldSteps);
+  const int64_t steps = std::min<int64_t>(
+      std::ssize(sequence.tokens().generated()) / kTokensOfHeldStep, kMaxHeldSteps);
   if (steps > 0) {
     ++tenant_of(sequence).held[static_cast<size_t>(steps - 1)];
   }

@@ -80,7 +80,7 @@ class SharedPrefixes {
   // Requires: these tokens are stored; the slot is released next.
   void insert_short_blocks(const KvSlot& slot, const KvPrompt& prompt, int32_t tokens,
                            bool replace_coarser);
-  // Records the paths of a prompt, given by the path hashes of its blocks (Sequence::path_hash).
+  // Records the paths of a prompt, given by the path hashes of its blocks (SequencePrefix::path_hash).
   // A recurring prefix is worth inserting, even if the policy could compress it.
   // Returns: number of first tokens that an earlier recorded prompt had too.
   int32_t record(std::span<const uint64_t> paths);

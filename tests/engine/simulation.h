@@ -130,12 +130,12 @@ class Simulation {
   // Returns: a number that grows when a sequence runs: its stored tokens, and how far its sections
   // are compressed.
   int32_t progress_of(const Sequence& sequence) const {
-    const Sequence::Running* running = sequence.running();
+    const SequenceState::Running* running = sequence.state().running();
     if (running == nullptr) {
-      return sequence.stored();
+      return sequence.state().stored();
     }
     const KvSections sections = fake_.engine->kv().planning().demand(running->slot).sections;
-    return sequence.stored() + sections.compressed + sections.replayed;
+    return sequence.state().stored() + sections.compressed + sections.replayed;
   }
 
   // Returns: the best-ranked request of the next step, and its progress.
@@ -171,7 +171,7 @@ class Simulation {
       return !client.cancelled && !overdue(client) && !late;
     };
     for (const auto& sequence : fake_.engine->sequences()) {
-      if (sequence->running() != nullptr && stays(sequence->id())) {
+      if (sequence->state().running() != nullptr && stays(sequence->id())) {
         return {sequence->id(), progress_of(*sequence)};
       }
     }
@@ -183,7 +183,7 @@ class Simulation {
   bool was_admitted(RequestId id) const {
     const auto& sequences = fake_.engine->sequences();
     return std::any_of(sequences.begin(), sequences.end(), [&](const auto& sequence) {
-      return sequence->id() == id && sequence->place().has_value();
+      return sequence->id() == id && sequence->place().time().has_value();
     });
   }
 
@@ -229,9 +229,9 @@ class Simulation {
     std::map<int32_t, const Sequence*> last_of;
     const Sequence* last = nullptr;
     for (const auto& sequence : fake_.engine->sequences()) {
-      ASSERT_TRUE(last == nullptr || last->start() <= sequence->start());
-      const Sequence*& before = last_of[sequence->tenant().id];
-      ASSERT_TRUE(before == nullptr || before->order() <= sequence->order());
+      ASSERT_TRUE(last == nullptr || last->place().start() <= sequence->place().start());
+      const Sequence*& before = last_of[sequence->place().tenant().id];
+      ASSERT_TRUE(before == nullptr || before->place().order() <= sequence->place().order());
       before = last = sequence.get();
     }
   }
@@ -351,7 +351,7 @@ class Simulation {
     const EngineStats stats = fake_.engine->stats();
     const auto& sequences = fake_.engine->sequences();
     const auto running = std::count_if(sequences.begin(), sequences.end(),
-                                       [](const auto& s) { return s->running() != nullptr; });
+                                       [](const auto& s) { return s->state().running() != nullptr; });
     ASSERT_EQ(stats.running, running);
     ASSERT_EQ(stats.waiting, std::ssize(sequences) - running);
     ASSERT_EQ(fake_.engine->idle(), sequences.empty());
@@ -361,17 +361,17 @@ class Simulation {
     int64_t perhaps_own = 0;  // pages that samples do not share if the first one's queries have
                               // passed windows that a fork reads: these compute their own prompts
     for (size_t i = 0; i < sequences.size(); ++i) {
-      const Sequence::Running* running_one = sequences[i]->running();
+      const SequenceState::Running* running_one = sequences[i]->state().running();
       if (running_one == nullptr) {
         continue;
       }
       owned += kv.accounting().slot_pages(running_one->slot);
       // Samples that share nothing run in any order: a longer cached prefix may rank one first.
-      if (i > 0 && sequences[i]->shareable() > 0 &&
+      if (i > 0 && sequences[i]->request().shareable > 0 &&
           sequences[i - 1]->request_id() == sequences[i]->request_id()) {
         const int64_t shared =
-            kv.planning().demand(running_one->slot).full_pages(sequences[i]->shareable());
-        ASSERT_NE(sequences[i - 1]->running(), nullptr);
+            kv.planning().demand(running_one->slot).full_pages(sequences[i]->request().shareable);
+        ASSERT_NE(sequences[i - 1]->state().running(), nullptr);
         owned -= shared;
         shared_pages_ += shared;
         perhaps_own += traffic_.window() > 0 ? shared : 0;

@@ -1,9 +1,11 @@
 // Use of a released slot does not compile: each claim is a static_assert on the types.
 
+#include <span>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
+#include "engine/kv/kv_cache.h"
 #include "engine/sequence.h"
 
 namespace tessera {
@@ -22,17 +24,18 @@ template <class State>
 concept HasSlot = requires(State state) {
   state.slot;
 };
-static_assert(HasSlot<Sequence::Running>);
-static_assert(!HasSlot<Sequence::Waiting>);
-static_assert(!HasSlot<Sequence::SwappedOut>);
-static_assert(!HasSlot<Sequence::Finished>);
+static_assert(HasSlot<SequenceState::Running>);
+static_assert(!HasSlot<SequenceState::Waiting>);
+static_assert(!HasSlot<SequenceState::SwappedOut>);
+static_assert(!HasSlot<SequenceState::Finished>);
 static_assert(!HasSlot<SwappedKv>);
-static_assert(!HasSlot<Sequence>, "a sequence names its slot through running() alone");
-static_assert(std::is_same_v<decltype(Sequence::Running::slot), KvSlot>, "and owns it");
-static_assert(!std::is_copy_constructible_v<Sequence::Running>);
-static_assert(
-    std::is_same_v<decltype(std::declval<Sequence&>().running()), const Sequence::Running*>,
-    "so no caller moves the slot out of it");
+static_assert(!HasSlot<SequenceState> && !HasSlot<Sequence>,
+              "a sequence names its slot through running() alone");
+static_assert(std::is_same_v<decltype(SequenceState::Running::slot), KvSlot>, "and owns it");
+static_assert(!std::is_copy_constructible_v<SequenceState::Running>);
+static_assert(std::is_same_v<decltype(std::declval<SequenceState&>().running()),
+                             const SequenceState::Running*>,
+              "so no caller moves the slot out of it");
 
 // The cache takes a slot away from its owner: release needs an rvalue, or a list that it empties.
 template <class Slot>
@@ -83,15 +86,22 @@ static_assert(Readable<KvSlot> && Attachable<KvSlot> && Insertable<KvSlot> && Re
               Forkable<KvSlot> && Compressible<KvSlot>);
 static_assert(!Usable<int32_t>);
 static_assert(!Usable<Sequence>);
-static_assert(!Usable<Sequence::Waiting>);
-static_assert(!Usable<Sequence::SwappedOut>);
-static_assert(!Usable<Sequence::Finished>);
+static_assert(!Usable<SequenceState::Waiting>);
+static_assert(!Usable<SequenceState::SwappedOut>);
+static_assert(!Usable<SequenceState::Finished>);
 
 // Each way out of Running returns the slot, so a sequence cannot keep it.
-static_assert(std::is_same_v<decltype(std::declval<Sequence&>().preempt()), KvSlot>);
-static_assert(
-    std::is_same_v<decltype(std::declval<Sequence&>().preempt(std::declval<SwappedKv>())), KvSlot>);
-static_assert(std::is_same_v<decltype(std::declval<Sequence&>().finish(KvUsage{})), KvSlot>);
+static_assert(std::is_same_v<decltype(std::declval<SequenceState&>().preempt()), KvSlot>);
+static_assert(std::is_same_v<
+              decltype(std::declval<SequenceState&>().preempt(std::declval<SwappedKv>())), KvSlot>);
+static_assert(std::is_same_v<decltype(std::declval<SequenceState&>().finish(KvUsage{})), KvSlot>);
+
+// Only TenantClock says when a sequence has its turn.
+template <class Place>
+concept Movable = requires(Place place, const Turn& turn) {
+  place.turn() = turn;
+};
+static_assert(!Movable<SequencePlace&>);
 
 }  // namespace
 }  // namespace tessera
