@@ -48,8 +48,8 @@ void BackgroundReplay::plan_first(const StepPlan& plan) {
   }
   const KvMatch due = kv_.prefixes().due_block();
   const KvBudget budget = kv_.planning().budget();
-  if (due.blocks == 0 || plan.spare.pages < kv_.prefixes().unlocked_pages(due) +
-                                                budget.pages_for(kv_.prefixes().block_tokens())) {
+  if (due.blocks() == 0 || plan.spare.pages < kv_.prefixes().unlocked_pages(due) +
+                                                  budget.pages_for(kv_.prefixes().block_tokens())) {
     return;
   }
   due_ = due;
@@ -60,7 +60,7 @@ void BackgroundReplay::reserve() {
   if (gives_up_) {
     give_up();
   }
-  if (due_.blocks > 0) {
+  if (due_.blocks() > 0) {
     slot_.emplace(kv_.open_replay(due_));
   }
   run_.reset();

@@ -76,7 +76,7 @@ bool PrefixRestore::has_room(const Sequence& sequence) const {
   const KvDemand demand =
       kv_.planning().demand(sequence.request().kv.policy, sequence.tokens().prompt_size());
   const KvMatch& match = sequence.state().waiting()->match;
-  const int64_t shared = match.pages - prefixes_.unlocked_pages(match);
+  const int64_t shared = match.pages() - prefixes_.unlocked_pages(match);
   const int64_t promised = (max_sequences_ - free_slots_) * demand.pages_for(kKvGroup);
   return demand.pages_for(tokens) - shared + promised <= kv_.accounting().available_pages();
 }
@@ -84,12 +84,12 @@ bool PrefixRestore::has_room(const Sequence& sequence) const {
 // A preempted sequence has left its blocks in the cache, which may evict them while it waits. What
 // was read is not read again: two sequences could evict each other's blocks for ever.
 bool PrefixRestore::lost_blocks(const SequenceState::Waiting& waiting) {
-  return !waiting.in_stores.was_read && waiting.match.blocks < waiting.in_stores.matched;
+  return !waiting.in_stores.was_read && waiting.match.blocks() < waiting.in_stores.matched;
 }
 
 void PrefixRestore::settle(SequenceState::Waiting& waiting) {
   waiting.in_stores.over = true;
-  waiting.in_stores.matched = waiting.match.blocks;
+  waiting.in_stores.matched = waiting.match.blocks();
 }
 
 // Sequences of the same tenant that were read and wait before this one.
@@ -118,14 +118,14 @@ void PrefixRestore::start(Sequence& sequence, const KvPrompt& prompt, size_t sto
       std::min(sequence.max_cached_tokens(), static_cast<int32_t>(prompt.tokens.size()) - 1);
   prefixes_.describe(prompt, tokens, match, *job);
   sequence.state().waiting()->in_stores.was_read = true;
-  *reading = {job, sequence.id(), match.blocks, now, true};
+  *reading = {job, sequence.id(), match.blocks(), now, true};
   tiers_->reader().start(*job);
 }
 
 bool PrefixRestore::take(Reading& reading, Sequence& sequence, const KvPrompt& prompt, Time now) {
   BlockReader& reader = tiers_->reader();
   const KvMatch match = prefixes_.whole_blocks_of(sequence.state().waiting()->match);
-  if (match.blocks < reading.next) {  // the blocks before have been evicted
+  if (match.blocks() < reading.next) {  // the blocks before have been evicted
     return false;
   }
   SharedPrefixes::Restored path(prefixes_, match);
@@ -133,7 +133,7 @@ bool PrefixRestore::take(Reading& reading, Sequence& sequence, const KvPrompt& p
   for (const BlockBuffer* stored = reader.front(*reading.job); stored != nullptr && fits;
        stored = reader.front(*reading.job)) {
     // Another sequence may have computed or read the first blocks.
-    fits = reading.next < match.blocks || path.add(prompt, *stored);
+    fits = reading.next < match.blocks() || path.add(prompt, *stored);
     reader.pop(*reading.job);
     reading.next += fits ? 1 : 0;
     reading.progress = now;

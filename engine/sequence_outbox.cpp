@@ -4,7 +4,7 @@
 #include <limits>
 #include <utility>
 
-#include "kernels/check.h"
+#include "base/check.h"
 
 namespace tessera {
 

@@ -61,9 +61,9 @@ class SequenceOutbox {
   };
 
   std::shared_ptr<EventSink> sink_;
-  bool logits_;             // the request observes logits
-  bool logprobs_;           // of its tokens
-  int32_t prompt_logprobs_;  // tokens of the prompt whose log probabilities it observes; 0: none
+  bool logits_;                // the request observes logits
+  bool logprobs_;              // of its tokens
+  int32_t prompt_logprobs_;    // tokens of the prompt whose log probabilities it observes; 0: none
   int32_t next_observed_ = 0;  // the sink has received the positions before it
   std::optional<HiddenPool> pool_;
   bool told_ = false;        // the sink has received PromptInCache

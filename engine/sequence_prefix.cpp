@@ -6,6 +6,7 @@
 
 #include "engine/kv/kv_shareable.h"
 #include "engine/kv/prefix_tree.h"
+#include "engine/tier/block_hash.h"
 
 namespace tessera {
 namespace {
@@ -49,7 +50,7 @@ KvPrompt SequencePrefix::prompt(std::span<const int32_t> tokens, int32_t prefix_
     const uint64_t before = path_hashes_.empty()
                                 ? std::hash<std::string>()(cache.salt) ^ bits_of(policy)
                                 : path_hashes_.back();
-    block_hashes_.push_back(PrefixTree::hash(tokens.subspan(block_hashes_.size() * block, block)));
+    block_hashes_.push_back(block_hash(tokens.subspan(block_hashes_.size() * block, block)));
     path_hashes_.push_back((before ^ block_hashes_.back()) * 0x9e3779b97f4a7c15 + before);
   }
   KvPrompt prompt{tokens, block_hashes_, cache.salt, policy.high, cache.accept, section_pages};
@@ -61,9 +62,8 @@ KvPrompt SequencePrefix::prompt(std::span<const int32_t> tokens, int32_t prefix_
 
 int32_t SequencePrefix::max_cached_tokens(int32_t first_unobserved) const {
   const KvPolicy& policy = request_.kv.policy;
-  return policy.is_private() || policy.one_by_one()
-             ? std::min(first_unobserved, shareable_prompt())
-             : first_unobserved;
+  return policy.is_private() || policy.one_by_one() ? std::min(first_unobserved, shareable_prompt())
+                                                    : first_unobserved;
 }
 
 void SequencePrefix::mark_recurring(int32_t tokens) {

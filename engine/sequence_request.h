@@ -35,8 +35,8 @@ struct SequenceRequest {
   static std::shared_ptr<const SequenceRequest> of(const EngineRequest& request,
                                                    const SequenceDefaults& defaults);
 
-  std::vector<int32_t> stop_ids;               // in ascending order, each once
-  std::vector<int32_t> forced;                 // all generated tokens under teacher forcing, or none
+  std::vector<int32_t> stop_ids;  // in ascending order, each once
+  std::vector<int32_t> forced;    // all generated tokens under teacher forcing, or none
   std::shared_ptr<const LoraAdapter> adapter;  // null: none
   bool constrained = false;                    // its tokens follow a grammar
   // Its next tokens may be drafted: they are sampled, by a policy that neither scores queries nor
@@ -56,8 +56,8 @@ struct SequenceRequest {
     // A match may mix compressed sections with whole blocks (section step): neither the request nor
     // its policy says how exact its prefix must be.
     bool accepts_sections = false;
-    std::string salt;              // behind the fingerprint of the adapter
-    std::vector<KeptPrefix> kept;  // the beginnings of its prompt that are to be kept
+    std::string salt;                          // behind the fingerprint of the adapter
+    std::vector<KeptPrefix> kept;              // the beginnings of its prompt that are to be kept
     std::shared_ptr<PrefixTransfer> transfer;  // null: none
   };
   Cache cache;

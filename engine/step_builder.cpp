@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/check.h"
 #include "engine/sampler.h"
-#include "kernels/check.h"
 
 namespace tessera {
 namespace {

@@ -27,14 +27,14 @@ void add_slot(const KvSlot& slot, const KvCache& kv, int32_t forked, Candidate& 
 void add_match(const Sequence& sequence, const KvMatch& match, const SharedPrefixes& prefixes,
                Candidate& candidate) {
   candidate.stored = prefixes.tokens_of(match);
-  candidate.kv.low_tokens = match.low_blocks * prefixes.block_tokens();
-  candidate.kv.swap_in_pages = match.short_pages;
+  candidate.kv.low_tokens = match.low.blocks * prefixes.block_tokens();
+  candidate.kv.swap_in_pages = match.short_ends.pages;
   if (sequence.request().kv.policy.replays()) {
     candidate.kv.sections.compressed = prefixes.whole_tokens_of(match);
   } else {
     candidate.kv.sections = prefixes.sections_of(match);
   }
-  candidate.prefix.matched = match.pages;
+  candidate.prefix.matched = match.pages();
   candidate.prefix.locked = prefixes.unlocked_pages(match);
   candidate.prefix.head_start = head_start_of(candidate.stored);
 }
@@ -102,7 +102,7 @@ void StepCandidates::look_up(Sequence& sequence, const Candidate* first_sample) 
   }
   KvMatch& match = waiting->match;
   match = prefixes_.match(cache_prompt_of(sequence, kv_), sequence.max_cached_tokens(), match);
-  if (match.short_blocks > 0) {
+  if (match.short_ends.blocks > 0) {
     // Short blocks take their pages twice, so a sequence that fits the arena may not fit with them.
     const Candidate with_short = candidate_of(sequence, kv_, first_sample);
     const int64_t taken = with_short.kv.swap_in_pages + with_short.prefix.locked +

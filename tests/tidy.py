@@ -102,10 +102,6 @@ def unbuilt_violations(sources, headers, included):
             yield f"{header}: no file includes it"
 
 
-# Folders below these still include each other.
-CIRCULAR = ("engine",)
-
-
 def folder_arrows(includes_of):
     """Returns: for each folder of a layer or a tool, the folders whose files its own include."""
     arrows = {}
@@ -129,8 +125,6 @@ def reached_from(folder, arrows):
 def circle_violations(arrows):
     """Folders that include each other, also through others. A folder within another is one of its own."""
     for folder in sorted(arrows):
-        if folder.parts[0] in CIRCULAR:
-            continue
         back = sorted(str(other) for other in arrows[folder] if folder in reached_from(other, arrows))
         if back:
             yield f"{folder}: includes {', '.join(back)}, and is included from there, perhaps through others"

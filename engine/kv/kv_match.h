@@ -14,7 +14,7 @@ namespace tessera {
 // A sequence's tokens for a lookup, and the formats that it accepts. All memory is the caller's.
 struct KvPrompt {
   std::span<const int32_t> tokens;
-  std::span<const uint64_t> hashes;  // PrefixTree::hash of each whole block, from the first
+  std::span<const uint64_t> hashes;  // block_hash of each whole block, from the first
   std::string_view salt;             // blocks match under the same salt only
   KvFormat format;                   // in which the sequence stores
   KvFormat accept;                   // the coarsest that it reads
@@ -34,20 +34,29 @@ struct KvPrompt {
   }
 };
 
-// The longest cached path of a sequence's tokens.
+// The blocks of one kind on a path, and their pages.
+struct KvRun {
+  int32_t blocks = 0;
+  int64_t pages = 0;
+};
+
+// The longest cached path of a sequence's tokens, in runs of blocks by kind.
 struct KvMatch {
   PrefixTree::Node node = PrefixTree::kNone;  // the last block's node
-  int32_t blocks = 0;                         // whole ones
-  int32_t low_blocks = 0;  // blocks in the format `low`, which is not the sequence's own format
-  KvFormat low;
-  int32_t section_blocks = 0;   // compressed sections among whole blocks of the sequence's format
-  uint8_t grade = 0;            // the coarsest grade of all blocks
-  int64_t pages = 0;            // of all blocks, without windows that are not read
-  int32_t windowed_blocks = 0;  // last whole ones, whose windows are read
-  int64_t windows_pages = 0;    // of these
-  int32_t short_blocks = 0;     // behind the whole ones
-  int64_t short_pages = 0;      // of these; the sequence takes as many for its copies
-  uint64_t version = 0;         // PrefixTree::version() + 1; 0: no lookup was made
+  // Whole blocks. Pages are without those of windows.
+  KvRun own;       // in the sequence's own format
+  KvRun sections;  // compressed sections (section step), where that format is a whole one
+  KvRun low;       // demoted, in the format `low_format`
+  KvFormat low_format;
+  KvRun short_ends;   // short blocks behind them; the sequence takes as many pages for its copies
+  KvRun windows;      // the last whole blocks, whose windows are read, and the pages of these
+  uint8_t grade = 0;  // the coarsest grade of all blocks
+  uint64_t version = 0;  // PrefixTree::version() + 1; 0: no lookup was made
+
+  int32_t blocks() const { return own.blocks + sections.blocks + low.blocks; }  // whole ones
+  int64_t pages() const {  // of all blocks, without windows that are not read
+    return own.pages + sections.pages + low.pages + short_ends.pages + windows.pages;
+  }
 };
 
 }  // namespace tessera

@@ -55,14 +55,14 @@ void SharedPrefixes::write_out(const KvPrompt& prompt, const KvMatch& path,
   const KvMatch whole = whole_blocks_of(path);
   std::vector<PrefixTree::Node>& nodes = transfer.path;
   nodes.clear();
-  for (PrefixTree::Node node = whole.blocks > 0 ? whole.node : PrefixTree::kNone; node >= 0;
+  for (PrefixTree::Node node = whole.blocks() > 0 ? whole.node : PrefixTree::kNone; node >= 0;
        node = blocks.tree().parent(node)) {
     nodes.push_back(node);
   }
   transfer.fingerprint = stored.fingerprint();
   transfer.root_level = blocks.levels().own_of(prompt);
   size_t at = 0;
-  for (int32_t i = transfer.first_block; i < whole.blocks && !transfer.more; ++i) {
+  for (int32_t i = transfer.first_block; i < whole.blocks() && !transfer.more; ++i) {
     const PrefixTree::Node node = nodes[nodes.size() - 1 - static_cast<size_t>(i)];
     const size_t size = stored.bytes_of(node);
     transfer.more = transfer.bytes.size() - at < sizeof(MovedHead) + size;
@@ -101,17 +101,17 @@ void SharedPrefixes::read_in(const KvPrompt& prompt, const KvMatch& path,
                              PrefixTransfer& transfer) {
   transfer.status = check_origin(prompt, transfer);
   const KvMatch known = whole_blocks_of(path);
-  if (transfer.status.ok() && known.blocks < transfer.first_block) {
+  if (transfer.status.ok() && known.blocks() < transfer.first_block) {
     transfer.status = absl::FailedPreconditionError(absl::StrCat(
         "the file begins behind ", transfer.first_block, " blocks, of which the cache has ",
-        known.blocks, ": import the parts before it first"));
+        known.blocks(), ": import the parts before it first"));
   }
   Restored blocks(*this, known);
-  transfer.blocks = known.blocks;
+  transfer.blocks = known.blocks();
   size_t at = 0;
   for (int32_t i = transfer.first_block; transfer.status.ok() && at < transfer.bytes.size(); ++i) {
     transfer.status = next_record(transfer.bytes, at, transfer.block);
-    if (!transfer.status.ok() || i < known.blocks) {
+    if (!transfer.status.ok() || i < known.blocks()) {
       continue;
     }
     const auto length = static_cast<size_t>(block_tokens());

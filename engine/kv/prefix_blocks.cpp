@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "engine/tier/block_hash.h"
 #include "kernels/kv/kv_page.h"
 
 namespace tessera {
@@ -105,7 +106,7 @@ void PrefixBlocks::drop_pages(Node node) {
 Node PrefixBlocks::restore(const KvPrompt& prompt, Node before, const BlockBuffer& stored) {
   const uint8_t own = levels_.own_of(prompt);
   const Node known = before == PrefixTree::kNone ? tree_.find_root(prompt.salt, own) : before;
-  const uint64_t hash = PrefixTree::hash(stored.tokens);
+  const uint64_t hash = block_hash(stored.tokens);
   if (tree_.full() || (known != PrefixTree::kNone &&
                        tree_.child(known, stored.tokens, hash) != PrefixTree::kNone)) {
     return PrefixTree::kNone;

@@ -4,16 +4,10 @@
 #include <bit>
 
 #include "base/check.h"
+#include "engine/tier/block_hash.h"
 
 namespace tessera {
 namespace {
-
-constexpr uint64_t kOdd = 0x9e3779b97f4a7c15;
-
-uint64_t mixed(uint64_t x) {
-  x = (x ^ x >> 32) * kOdd;
-  return x ^ x >> 29;
-}
 
 size_t bucket_count(int32_t blocks) {
   return std::bit_ceil(static_cast<size_t>(std::max(1, blocks)) * 2);
@@ -42,16 +36,6 @@ int64_t PrefixTree::block_bytes(int32_t prefix_block_tokens) {
          prefix_block_tokens * int64_t{sizeof(int32_t)};
 }
 
-uint64_t PrefixTree::hash(std::span<const int32_t> tokens) {
-  // Four independent sums, because the latency of a multiplication covers the start of four.
-  uint64_t sums[4] = {1, 2, 3, 4};
-  for (size_t i = 0; i < tokens.size(); ++i) {
-    uint64_t& sum = sums[i % 4];
-    sum = std::rotl((sum ^ static_cast<uint32_t>(tokens[i])) * kOdd, 31);
-  }
-  return mixed(mixed(mixed(sums[0]) ^ sums[1]) ^ mixed(mixed(sums[2]) ^ sums[3]));
-}
-
 std::span<const int32_t> PrefixTree::tokens(Node node) const {
   const auto room = static_cast<size_t>(shape_.prefix_block_tokens);
   const auto length =
@@ -60,7 +44,7 @@ std::span<const int32_t> PrefixTree::tokens(Node node) const {
 }
 
 size_t PrefixTree::bucket(Node parent, uint64_t hash) const {
-  return mixed(hash + static_cast<uint32_t>(parent) * kOdd) & (buckets_.size() - 1);
+  return mixed_hash(hash + static_cast<uint32_t>(parent) * kHashFactor) & (buckets_.size() - 1);
 }
 
 PrefixTree::Node PrefixTree::find_root(std::string_view salt, uint8_t format) const {
@@ -313,7 +297,7 @@ void PrefixTree::check_integrity() const {
     TESSERA_CHECK(entry.window_locks == 0 || (entry.has_windows && entry.locks > 0),
                   "locked windows that a node does not have, or in an unlocked one");
     TESSERA_CHECK(child(entry.parent, tokens(node), entry.hash) == node, "a node is not found");
-    TESSERA_CHECK(entry.hash == hash(tokens(node)), "a node under another's hash");
+    TESSERA_CHECK(entry.hash == block_hash(tokens(node)), "a node under another's hash");
     if (entry.parent >= 0) {
       TESSERA_CHECK(at(entry.parent).live, "a node without a parent");
       ++children[static_cast<size_t>(entry.parent)];

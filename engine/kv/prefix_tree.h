@@ -56,8 +56,6 @@ class PrefixTree {
   // Bytes of the tree for each block.
   static int64_t block_bytes(int32_t prefix_block_tokens);
 
-  static uint64_t hash(std::span<const int32_t> tokens);
-
   // Returns: the root of all paths stored under this salt in this format, or kNone. Roots have
   // negative ids.
   Node find_root(std::string_view salt, uint8_t format) const;
@@ -66,7 +64,7 @@ class PrefixTree {
   Node root(std::string_view salt, uint8_t format);
 
   // Returns: the child of `parent` with exactly these tokens, or kNone.
-  // Requires: `hash` is their hash().
+  // Requires: `hash` is their block_hash().
   Node child(Node parent, std::span<const int32_t> tokens, uint64_t hash) const;
   // Adds a child of `parent`. The caller's lock on `parent` moves to the new node.
   // Requires: no such child; the caller has a lock on `parent`, or it is a root; a free handle;

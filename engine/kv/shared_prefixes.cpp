@@ -21,11 +21,11 @@ KvMatch SharedPrefixes::match(const KvPrompt& prompt, int32_t max, const KvMatch
 }
 
 KvSections SharedPrefixes::sections_of(const KvMatch& match) const {
-  return match.section_blocks == 0
+  return match.sections.blocks == 0
              ? KvSections{}
              : KvSections{.tokens = block_tokens(),
                           .pages = cache_->lookup().section_step_pages(),
-                          .compressed = match.section_blocks * block_tokens()};
+                          .compressed = match.sections.blocks * block_tokens()};
 }
 
 void SharedPrefixes::attach_due(const KvSlot& slot, const KvMatch& due) {
@@ -51,10 +51,10 @@ void SharedPrefixes::attach(const KvSlot& slot, const KvMatch& match) {
   const bool replays = of.policy.replays();
   const auto section_pages =
       static_cast<int32_t>(replays ? of.sections.pages / shape_.whole_rows() : 0);
-  TESSERA_CHECK(match.low_blocks == 0 || !of.policy.is_lossy(),
+  TESSERA_CHECK(match.low.blocks == 0 || !of.policy.is_lossy(),
                 "a lossy policy begins with demoted blocks");
-  if (match.low_blocks > 0) {
-    const auto place = std::find(shape_.formats.begin(), shape_.formats.end(), match.low);
+  if (match.low.blocks > 0) {
+    const auto place = std::find(shape_.formats.begin(), shape_.formats.end(), match.low_format);
     of.tiers.low = static_cast<uint8_t>(place - shape_.formats.begin());
   }
   cache_->paths().attach(index, of.tiers, section_pages, match);
@@ -64,7 +64,7 @@ void SharedPrefixes::attach(const KvSlot& slot, const KvMatch& match) {
   } else {
     of.sections = sections_of(match);
   }
-  of.low_tokens = match.low_blocks * block_tokens();
+  of.low_tokens = match.low.blocks * block_tokens();
   of.passed = whole_tokens_of(match);
   of.high_pages =
       cache_->paths().cached_high_pages(index, 0) + cache_->paths().cached_windowed_pages(index);
@@ -198,7 +198,7 @@ void SharedPrefixes::count_unlocked_pages(std::span<const KvSlot* const> slots,
 }
 
 SharedPrefixes::Restored::Restored(SharedPrefixes& prefixes, const KvMatch& match)
-    : prefixes_(prefixes), node_(match.blocks > 0 ? match.node : PrefixTree::kNone) {
+    : prefixes_(prefixes), node_(match.blocks() > 0 ? match.node : PrefixTree::kNone) {
   if (node_ != PrefixTree::kNone) {
     prefixes_.cache_->blocks().tree().lock(node_);
   }

@@ -44,7 +44,7 @@ class SharedPrefixes {
     return enabled() ? cache_->lookup().tokens_of(match) : 0;
   }
   // Its tokens in whole blocks.
-  int32_t whole_tokens_of(const KvMatch& match) const { return match.blocks * block_tokens(); }
+  int32_t whole_tokens_of(const KvMatch& match) const { return match.blocks() * block_tokens(); }
   // See PrefixLookup.
   KvMatch whole_blocks_of(const KvMatch& match) const {
     return cache_->lookup().whole_blocks_of(match);
@@ -65,7 +65,8 @@ class SharedPrefixes {
   // match() returned `match`; no demoted blocks if the slot's policy is lossy. own_short_blocks()
   // is the next call for the slot.
   void attach(const KvSlot& slot, const KvMatch& match);
-  // Gives the slot its own copies of attached short blocks. Takes KvMatch::short_pages pages.
+  // Gives the slot its own copies of attached short blocks. Takes as many pages as
+  // KvMatch::short_ends has.
   void own_short_blocks(const KvSlot& slot);
   // Inserts the whole prefix blocks of the slot's first `tokens` tokens into the prefix cache (op
   // kv_share). Does nothing if the slot is compressed, or if its policy replays and no section has
@@ -80,8 +81,8 @@ class SharedPrefixes {
   // Requires: these tokens are stored; the slot is released next.
   void insert_short_blocks(const KvSlot& slot, const KvPrompt& prompt, int32_t tokens,
                            bool replace_coarser);
-  // Records the paths of a prompt, given by the path hashes of its blocks (SequencePrefix::path_hash).
-  // A recurring prefix is worth inserting, even if the policy could compress it.
+  // Records the paths of a prompt, given by the hashes of its paths (SequencePrefix::path_hash). A
+  // recurring prefix is worth inserting, even if the policy could compress it.
   // Returns: number of first tokens that an earlier recorded prompt had too.
   int32_t record(std::span<const uint64_t> paths);
   // Removes from the cache the longest tail of the slot's path that is not demoted, and that no

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "engine/tier/block_hash.h"
 
 namespace tessera {
 
@@ -34,26 +35,26 @@ void SlotPaths::attach(int32_t slot, KvTiers tiers, int32_t section_pages, const
   TESSERA_CHECK(path.node == PrefixTree::kNone, "a slot that holds a path already");
   path.own_level = levels().of(arena_.shape().formats[tiers.high], section_pages);
   path.grade = std::max(path.own_level, match.grade);
-  if (match.blocks + match.short_blocks == 0) {
+  if (match.blocks() + match.short_ends.blocks == 0) {
     return;
   }
   TESSERA_CHECK(match.version == tree_.version() + 1, "a match that is out of date");
   tree_.lock(match.node);
   path.node = match.node;
-  path.blocks = match.blocks;
-  path.short_blocks = match.short_blocks;
-  path.low_blocks = match.low_blocks;
-  path.section_blocks = match.section_blocks;
-  path.low_level = match.low_blocks > 0 ? levels().of(match.low) : path.own_level;
-  attached_.resize(static_cast<size_t>(match.blocks + match.short_blocks));
+  path.blocks = match.blocks();
+  path.short_blocks = match.short_ends.blocks;
+  path.low_blocks = match.low.blocks;
+  path.section_blocks = match.sections.blocks;
+  path.low_level = match.low.blocks > 0 ? levels().of(match.low_format) : path.own_level;
+  attached_.resize(static_cast<size_t>(match.blocks() + match.short_ends.blocks));
   Node node = match.node;
   for (auto block = attached_.rbegin(); block != attached_.rend();
        ++block, node = tree_.parent(node)) {
     *block = blocks_.block_of(node);
   }
-  path.passed = match.blocks * block_tokens();
-  path.windows_from = match.blocks - match.windowed_blocks;
-  blocks_.lock_windows(match.node, match.windowed_blocks);
+  path.passed = match.blocks() * block_tokens();
+  path.windows_from = match.blocks() - match.windows.blocks;
+  blocks_.lock_windows(match.node, match.windows.blocks);
   const KvAttachment attachments[] = {{slot, tiers, attached_, path.passed}};
   backend_.kv_attach({arena_.pool(), attachments}, stream_);
 }
@@ -199,8 +200,8 @@ int64_t SlotPaths::insert_short_blocks(int32_t slot, const KvPrompt& prompt,
     const std::span<const int32_t> tokens = prompt.run(first, length);
     const auto [node, pages] =
         blocks_.claim(parent_of_next(path, prompt.salt),
-                      {tokens, PrefixTree::hash(tokens), whole, insertion.replace_coarser},
-                      path.grade, has_windows_for(path, path.blocks));
+                      {tokens, block_hash(tokens), whole, insertion.replace_coarser}, path.grade,
+                      has_windows_for(path, path.blocks));
     freed += pages;
     if (node == PrefixTree::kNone) {
       break;

@@ -35,8 +35,8 @@ BlockKey StoredBlocks::key_before(Node parent) const {
 }
 
 BlockKey StoredBlocks::key_behind(const KvPrompt& prompt, const KvMatch& whole) const {
-  return whole.blocks > 0 ? keys_[static_cast<size_t>(whole.node)]
-                          : tiers_->keys().root(prompt.salt, levels_.own_of(prompt));
+  return whole.blocks() > 0 ? keys_[static_cast<size_t>(whole.node)]
+                            : tiers_->keys().root(prompt.salt, levels_.own_of(prompt));
 }
 
 void StoredBlocks::added(Node node) {
@@ -119,11 +119,11 @@ void StoredBlocks::clear() {
 
 std::optional<size_t> StoredBlocks::continued_in(const KvPrompt& prompt, int32_t tokens,
                                                  const KvMatch& whole) const {
-  if (tiers_ == nullptr || (whole.blocks + 1) * tree_.prefix_block_tokens() > tokens) {
+  if (tiers_ == nullptr || (whole.blocks() + 1) * tree_.prefix_block_tokens() > tokens) {
     return std::nullopt;
   }
   const BlockKey before = key_behind(prompt, whole);
-  return tiers_->store_of(tiers_->keys().next(before, block(prompt, whole.blocks)),
+  return tiers_->store_of(tiers_->keys().next(before, block(prompt, whole.blocks())),
                           levels_.accepted_by(prompt));
 }
 
@@ -131,7 +131,7 @@ void StoredBlocks::describe(const KvPrompt& prompt, int32_t tokens, const KvMatc
                             BlockReader::Job& job) const {
   job.accept = levels_.accepted_by(prompt);
   BlockKey key = key_behind(prompt, whole);
-  for (int32_t i = whole.blocks; (i + 1) * tree_.prefix_block_tokens() <= tokens; ++i) {
+  for (int32_t i = whole.blocks(); (i + 1) * tree_.prefix_block_tokens() <= tokens; ++i) {
     const std::span<const int32_t> of_block = block(prompt, i);
     key = tiers_->keys().next(key, of_block);
     job.paths.push_back(key);

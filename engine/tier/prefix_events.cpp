@@ -3,16 +3,16 @@
 #include <utility>
 
 #include "base/check.h"
-#include "engine/kv/prefix_tree.h"
+#include "engine/tier/block_hash.h"
 
 namespace tessera {
 namespace {
 
-// Returns: the name of a block behind another, never 0. Different from PrefixTree::hash of any one
+// Returns: the name of a block behind another, never 0. Different from block_hash of any one
 // block, because it depends on the whole path.
 uint64_t name_of_path(uint64_t parent, std::span<const int32_t> tokens) {
   constexpr uint64_t kOdd = 0xd6e8feb86659fd93;
-  uint64_t name = PrefixTree::hash(tokens) ^ (parent * kOdd + kOdd);
+  uint64_t name = block_hash(tokens) ^ (parent * kOdd + kOdd);
   name = (name ^ name >> 32) * kOdd;
   name = (name ^ name >> 32) * kOdd;
   name ^= name >> 32;

@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "base/status_macros.h"
+#include "engine/tier/block_hash.h"
 #include "engine/tier/block_tiers.h"
 #include "eval/trace/counted_store.h"
 #include "kernels/cpu/cpu_backend.h"
@@ -55,7 +56,7 @@ class Prompt {
     for (size_t first = 0; first + static_cast<size_t>(block_tokens) <= tokens_.size();
          first += static_cast<size_t>(block_tokens)) {
       hashes_.push_back(
-          PrefixTree::hash(std::span(tokens_).subspan(first, static_cast<size_t>(block_tokens))));
+          block_hash(std::span(tokens_).subspan(first, static_cast<size_t>(block_tokens))));
     }
   }
   KvPrompt view(const ReplaySubject& subject) const {
@@ -179,7 +180,7 @@ absl::StatusOr<ReplayResult> replay(std::span<const TraceRequest> trace,
     }
     result.prompt_tokens += prompt.size();
     result.hit_tokens += kv->prefixes().tokens_of(match);
-    result.low_tokens += match.low_blocks * kv->prefixes().block_tokens();
+    result.low_tokens += match.low.blocks * kv->prefixes().block_tokens();
   }
   result.cache = kv->prefixes().stats();
   kv->check_integrity();

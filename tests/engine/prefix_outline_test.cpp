@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "engine/tier/block_hash.h"
 #include "tests/engine/engine_fixture.h"
 
 namespace tessera {
@@ -24,7 +25,7 @@ Node insert_path(PrefixTree& tree, std::string_view salt, int32_t path, int32_t 
   Node node = tree.root(salt, 0);
   for (int32_t i = 0; i < length; ++i) {
     const std::vector<int32_t> tokens = {path, i};
-    node = tree.insert(node, tokens, PrefixTree::hash(tokens), 0, 0);
+    node = tree.insert(node, tokens, block_hash(tokens), 0, 0);
   }
   return node;
 }

@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "engine/tier/block_hash.h"
+
 namespace tessera {
 namespace {
 
@@ -31,10 +33,10 @@ std::vector<int32_t> block(int32_t digit) {
 }
 
 Node child(const PrefixTree& tree, Node parent, int32_t digit) {
-  return tree.child(parent, block(digit), PrefixTree::hash(block(digit)));
+  return tree.child(parent, block(digit), block_hash(block(digit)));
 }
 Node insert(PrefixTree& tree, Node parent, int32_t digit) {
-  return tree.insert(parent, block(digit), PrefixTree::hash(block(digit)), 0, 0);
+  return tree.insert(parent, block(digit), block_hash(block(digit)), 0, 0);
 }
 
 TEST(PrefixTree, FindsWhatWasInsertedAndNothingElse) {
@@ -120,8 +122,8 @@ TEST(PrefixTree, HasShortBlocksBehindAWholeOne) {
   PrefixTree tree(of);
   const Node whole = insert(tree, tree.root("", 0), 1);
   const std::vector<int32_t> rest = {7, 7};  // also how the next whole block begins
-  const Node rest_of_path = tree.insert(whole, rest, PrefixTree::hash(rest), 0, 0);
-  EXPECT_EQ(tree.child(whole, rest, PrefixTree::hash(rest)), rest_of_path);
+  const Node rest_of_path = tree.insert(whole, rest, block_hash(rest), 0, 0);
+  EXPECT_EQ(tree.child(whole, rest, block_hash(rest)), rest_of_path);
   EXPECT_EQ(child(tree, whole, 2), PrefixTree::kNone);
   EXPECT_TRUE(tree.is_short(rest_of_path));
   EXPECT_EQ(std::vector(tree.tokens(rest_of_path).begin(), tree.tokens(rest_of_path).end()), rest);

@@ -12,6 +12,7 @@
 #include "engine/kv/kv_cache.h"
 #include "engine/kv/kv_presets.h"
 #include "engine/kv/prefix_cache.h"
+#include "engine/tier/block_hash.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/pages/page_codec.h"
 #include "kernels/cpu/threads/thread_pool.h"
@@ -132,8 +133,8 @@ class PrefixWorld {
   KvPrompt prompt(Text& sequence) {
     const auto block = static_cast<size_t>(block_);
     while ((sequence.hashes.size() + 1) * block <= sequence.tokens.size()) {
-      sequence.hashes.push_back(PrefixTree::hash(
-          std::span(sequence.tokens).subspan(sequence.hashes.size() * block, block)));
+      sequence.hashes.push_back(
+          block_hash(std::span(sequence.tokens).subspan(sequence.hashes.size() * block, block)));
     }
     const KvFormat own = setup_.preset.policy.high;
     const bool ladder = sequence.accepts && !setup_.ladder.empty();
@@ -162,7 +163,7 @@ class PrefixWorld {
     }
     KvSlot slot = kv_->open_slot(setup_.preset.policy, length);
     kv_->prefixes().attach(slot, match);
-    hits_ += match.blocks;
+    hits_ += match.blocks();
     sequences_.push_back({std::move(sequence), std::move(slot), kv_->prefixes().tokens_of(match)});
     verify(sequences_.back());
   }

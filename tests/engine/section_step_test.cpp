@@ -12,6 +12,7 @@
 
 #include "engine/kv/kv_cache.h"
 #include "engine/kv/kv_presets.h"
+#include "engine/tier/block_hash.h"
 #include "tests/engine/sections_fixture.h"
 
 namespace tessera {
@@ -31,7 +32,7 @@ class SteppedCache : public testing::Test {
   struct Path {
     explicit Path(std::vector<int32_t> all) : tokens(std::move(all)) {
       for (size_t end = kSection; end <= tokens.size(); end += kSection) {
-        hashes.push_back(PrefixTree::hash(std::span(tokens).subspan(end - kSection, kSection)));
+        hashes.push_back(block_hash(std::span(tokens).subspan(end - kSection, kSection)));
       }
     }
     KvPrompt prompt(bool accepts) const {
@@ -92,9 +93,9 @@ class SteppedCache : public testing::Test {
   // Returns: the block that was due, as the number of its section on its path; 0: none was.
   int32_t compress_next() {
     const KvMatch due = kv_->prefixes().due_block();
-    if (due.blocks > 0) {
+    if (due.blocks() > 0) {
       KvSlot slot = kv_->open_replay(due);
-      const int32_t begin = (due.blocks - 1) * kSection;
+      const int32_t begin = (due.blocks() - 1) * kSection;
       store(slot, kv_->position(slot) + kSection);
       EXPECT_TRUE(kv_->replays(slot));
       each_row(slot, [&](const KvPagesView& pages, int64_t row) {
@@ -103,11 +104,11 @@ class SteppedCache : public testing::Test {
         }
       });
       kv_->compress_block(slot);
-      EXPECT_EQ(kv_->position(slot), due.blocks * kSection);
+      EXPECT_EQ(kv_->position(slot), due.blocks() * kSection);
       kv_->release(std::move(slot));
       kv_->check_integrity();
     }
-    return due.blocks;
+    return due.blocks();
   }
 
   std::mt19937 random_{3};
@@ -118,14 +119,14 @@ class SteppedCache : public testing::Test {
 TEST_F(SteppedCache, CompressesAPathFromItsBeginning) {
   const Path one = path(5, 6);
   run_sequence(one, true);
-  EXPECT_EQ(match(one, true).section_blocks, 0);
+  EXPECT_EQ(match(one, true).sections.blocks, 0);
   EXPECT_EQ(compress_next(), 1);
-  EXPECT_EQ(match(one, true).section_blocks, 1);
-  EXPECT_EQ(match(one, true).blocks, 2);
-  EXPECT_EQ(match(one, true).pages, kFullPages / 2 + kFullPages);
+  EXPECT_EQ(match(one, true).sections.blocks, 1);
+  EXPECT_EQ(match(one, true).blocks(), 2);
+  EXPECT_EQ(match(one, true).pages(), kFullPages / 2 + kFullPages);
   EXPECT_EQ(compress_next(), 2);
-  EXPECT_EQ(match(one, true).section_blocks, 2);
-  EXPECT_EQ(match(one, true).pages, kFullPages);
+  EXPECT_EQ(match(one, true).sections.blocks, 2);
+  EXPECT_EQ(match(one, true).pages(), kFullPages);
   EXPECT_EQ(compress_next(), 0);
 }
 
@@ -149,10 +150,10 @@ TEST_F(SteppedCache, GradesBlocksByTheSectionsThatTheyRead) {
   EXPECT_EQ(compress_next(), 1);
   run_sequence(behind, true);  // its second block has read a section
   run_sequence(whole, false);  // computes the first block again, which replaces the section
-  EXPECT_EQ(match(whole, false).blocks, 2);
-  EXPECT_EQ(match(behind, false).blocks, 1);
-  EXPECT_EQ(match(behind, true).blocks, 2);
-  EXPECT_EQ(match(behind, true).section_blocks, 0);
+  EXPECT_EQ(match(whole, false).blocks(), 2);
+  EXPECT_EQ(match(behind, false).blocks(), 1);
+  EXPECT_EQ(match(behind, true).blocks(), 2);
+  EXPECT_EQ(match(behind, true).sections.blocks, 0);
 }
 
 // A whole block before a section: rows hold different numbers of pages in the middle.
@@ -162,8 +163,8 @@ TEST_F(SteppedCache, SharesBlocksBehindAnyMixture) {
   EXPECT_EQ(compress_next(), 1);
   EXPECT_EQ(compress_next(), 2);
   run_sequence(Path({one.tokens.begin(), one.tokens.begin() + kSection + 1}), false);
-  EXPECT_EQ(match(one, true).section_blocks, 1);
-  EXPECT_EQ(match(one, true).blocks, 2);
+  EXPECT_EQ(match(one, true).sections.blocks, 1);
+  EXPECT_EQ(match(one, true).blocks(), 2);
 
   std::vector<int32_t> longer(one.tokens.begin(), one.tokens.begin() + 2 * kSection);
   longer.insert(longer.end(), kSection + 1, 9);
@@ -171,10 +172,10 @@ TEST_F(SteppedCache, SharesBlocksBehindAnyMixture) {
   KvSlot slot = sequence(three, true);
   EXPECT_EQ(kv_->accounting().slot_pages(slot), 2 * kFullPages + kFullPages / 2);
   kv_->release(std::move(slot));
-  EXPECT_EQ(match(three, true).blocks, 3);
+  EXPECT_EQ(match(three, true).blocks(), 3);
   EXPECT_EQ(compress_next(), 1);
   EXPECT_EQ(compress_next(), 3);
-  EXPECT_EQ(match(three, true).pages, 3 * kFullPages / 2);
+  EXPECT_EQ(match(three, true).pages(), 3 * kFullPages / 2);
 }
 
 TEST_F(SteppedCache, LeavesTheLastBlockOfAContextWhole) {

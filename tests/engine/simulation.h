@@ -350,8 +350,9 @@ class Simulation {
   void check_totals() {
     const EngineStats stats = fake_.engine->stats();
     const auto& sequences = fake_.engine->sequences();
-    const auto running = std::count_if(sequences.begin(), sequences.end(),
-                                       [](const auto& s) { return s->state().running() != nullptr; });
+    const auto running = std::count_if(sequences.begin(), sequences.end(), [](const auto& s) {
+      return s->state().running() != nullptr;
+    });
     ASSERT_EQ(stats.running, running);
     ASSERT_EQ(stats.waiting, std::ssize(sequences) - running);
     ASSERT_EQ(fake_.engine->idle(), sequences.empty());

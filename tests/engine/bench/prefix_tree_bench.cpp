@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "engine/kv/prefix_tree.h"
+#include "engine/tier/block_hash.h"
 
 namespace tessera {
 namespace {
@@ -41,7 +42,7 @@ class Workload {
     const double begin = now();
     hashes_.clear();
     for (int64_t i = 0; i < prompt_blocks_; ++i) {
-      hashes_.push_back(PrefixTree::hash(block(prompt, i)));
+      hashes_.push_back(block_hash(block(prompt, i)));
     }
     const double hashed = now();
     PrefixTree::Node node = root_;
@@ -91,7 +92,7 @@ class Workload {
   void insert(const std::vector<int32_t>& prompt) {
     PrefixTree::Node node = root_;
     for (int64_t i = 0; i < prompt_blocks_; ++i) {
-      const uint64_t hash = PrefixTree::hash(block(prompt, i));
+      const uint64_t hash = block_hash(block(prompt, i));
       const PrefixTree::Node next = tree_.child(node, block(prompt, i), hash);
       if (next == PrefixTree::kNone) {
         node = tree_.insert(node, block(prompt, i), hash, 0, 0);
