@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "server/anthropic/cache_control.h"
+#include "server/anthropic/block_marks.h"
 #include "server/dialect/messages.h"
 #include "server/json/call_arguments.h"
 #include "server/json/raw_json.h"
@@ -40,8 +40,8 @@ void add_line(std::string& text, const std::string& line) {
 class MessageBlockReader {
  public:
   MessageBlockReader(BodyFields& fields, std::string_view body, MessageTools& tools,
-                     std::vector<ChatMessage>& out, std::vector<CacheMark>& marks)
-      : fields_(fields), body_(body), tools_(tools), out_(out), marks_(marks) {}
+                     std::vector<ChatMessage>& out, CacheControls& controls)
+      : fields_(fields), body_(body), tools_(tools), out_(out), controls_(controls) {}
 
   // Appends the messages of the body's message with this index.
   void read(const json& message, std::size_t index) {
@@ -73,8 +73,8 @@ class MessageBlockReader {
       out_.push_back(std::move(message_));
     }
     for (const CacheMark& mark : own_marks_) {
-      add_mark(marks_, shown ? CacheMark{out_.size(), mark.bytes, mark.calls, mark.ttl}
-                             : CacheMark{.messages = out_.size(), .ttl = mark.ttl});
+      controls_.mark(shown ? CacheMark{out_.size(), mark.bytes, mark.calls, mark.ttl}
+                           : CacheMark{.messages = out_.size(), .ttl = mark.ttl});
     }
   }
 
@@ -103,9 +103,9 @@ class MessageBlockReader {
 
   // Results of tools are messages of their own, before this one.
   void read_mark(const json& block, const std::string& place) {
-    const auto ttl = read_block_control(fields_, block, place);
+    const auto ttl = read_block_control(controls_, block, place);
     if (ttl.has_value() && block.value("type", json()) == "tool_result") {
-      add_mark(marks_, {.messages = out_.size(), .ttl = *ttl});
+      controls_.mark({.messages = out_.size(), .ttl = *ttl});
     } else if (ttl.has_value()) {
       own_marks_.push_back(
           {.bytes = message_.content.size(), .calls = message_.tool_calls.size(), .ttl = *ttl});
@@ -219,7 +219,7 @@ class MessageBlockReader {
   const std::string_view body_;
   MessageTools& tools_;
   std::vector<ChatMessage>& out_;
-  std::vector<CacheMark>& marks_;
+  CacheControls& controls_;
   std::vector<CacheMark> own_marks_;  // of the message, whose place is not known yet
   ChatMessage message_;
   bool any_text_ = false;
@@ -231,8 +231,8 @@ class MessageBlockReader {
 }  // namespace
 
 void read_message_blocks(BodyFields& fields, std::string_view body, MessageTools& tools,
-                         Conversation& out, std::vector<CacheMark>& marks) {
-  read_marks_before_messages(fields, marks);
+                         Conversation& out, CacheControls& controls) {
+  read_marks_before_messages(fields, controls);
   if (fields.find("system") != nullptr) {
     ChatMessage system{.role = "system"};
     read_text_parts(fields, "system", system.content);
@@ -242,7 +242,7 @@ void read_message_blocks(BodyFields& fields, std::string_view body, MessageTools
   if (messages == nullptr || !messages->is_array() || messages->empty()) {
     return fields.refuse("messages", "must be a list of at least one message");
   }
-  MessageBlockReader reader(fields, body, tools, out.messages, marks);
+  MessageBlockReader reader(fields, body, tools, out.messages, controls);
   for (std::size_t i = 0; i < messages->size() && fields.status().ok(); ++i) {
     reader.read((*messages)[i], i);
   }

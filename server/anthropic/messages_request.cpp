@@ -4,9 +4,9 @@
 #include <utility>
 
 #include "base/status_macros.h"
-#include "server/anthropic/cache_control.h"
 #include "server/anthropic/message_blocks.h"
 #include "server/anthropic/message_tools.h"
+#include "server/dialect/cache_control.h"
 #include "server/dialect/conversation_fields.h"
 #include "server/dialect/kv_cache.h"
 #include "server/dialect/request_options.h"
@@ -72,10 +72,10 @@ void read_output(BodyFields& fields, const Ordered& ordered, GenerateRequest* ea
 }
 
 // cache_control beside the messages marks the end of the last one.
-void read_whole_mark(BodyFields& fields, const Conversation& out, std::vector<CacheMark>& marks) {
+void read_whole_mark(BodyFields& fields, const Conversation& out, CacheControls& controls) {
   if (const json* control = fields.find("cache_control"); control != nullptr) {
-    if (const auto ttl = read_cache_control(fields, *control, "cache_control")) {
-      add_mark(marks, {.messages = out.messages.size(), .ttl = *ttl});
+    if (const auto ttl = controls.read(*control, "cache_control")) {
+      controls.mark({.messages = out.messages.size(), .ttl = *ttl});
     }
   }
 }
@@ -93,8 +93,10 @@ absl::StatusOr<Conversation> read_conversation(BodyFields& fields, std::string_v
   Conversation out;
   fields.text("model", model);
   MessageTools tools = read_message_tools(fields, ordered);
-  read_message_blocks(fields, body, tools, out, options.marks);
-  read_whole_mark(fields, out, options.marks);
+  CacheControls controls(fields);
+  read_message_blocks(fields, body, tools, out, controls);
+  read_whole_mark(fields, out, controls);
+  options.marks = controls.take();
   read_message_choice(fields, tools);
   Ordered variables = Ordered::object();
   read_output(fields, ordered, each, variables);

@@ -58,7 +58,8 @@ class MessageReader {
         fields.refuse(part, "is not supported by this server", "unsupported_parameter");
       }
     }
-    // Sources of a text, LiteLLM's and OpenRouter's copies of other fields, and a hint for caches.
+    // Sources of a text, LiteLLM's and OpenRouter's copies of other fields, and a mark for the
+    // cache, which read_chat_marks() reads.
     for (const std::string_view ignored :
          {"annotations", "provider_specific_fields", "thinking_blocks", "reasoning_details",
           "cache_control"}) {
@@ -160,7 +161,7 @@ bool add_part(BodyFields& fields, const json& part, const std::string& place, st
     fields.refuse(place + "." + name, "must be a string");
     return false;
   }
-  // Prefixes are cached without asking, and sources of an earlier answer are no text.
+  // Marks for the cache are read_chat_marks()'s, and sources of an earlier answer are no text.
   constexpr std::string_view kKnown[] = {"type", "cache_control", "citations", "annotations"};
   for (const auto& [key, value] : part.items()) {
     if (key != name && !value.is_null() && std::ranges::find(kKnown, key) == std::end(kKnown)) {

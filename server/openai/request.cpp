@@ -7,6 +7,7 @@
 
 #include "base/status_macros.h"
 #include "server/base/unique_id.h"
+#include "server/dialect/cache_control.h"
 #include "server/dialect/conversation_fields.h"
 #include "server/dialect/grammar_fields.h"
 #include "server/dialect/kv_cache.h"
@@ -198,6 +199,7 @@ absl::Status check_suffix(const CompletionRequest& request) {
 absl::StatusOr<Conversation> read_chat(BodyFields& fields, const nlohmann::ordered_json& ordered,
                                        std::string_view body, PromptOptions& options) {
   TESSERA_ASSIGN_OR_RETURN(Conversation conversation, read_conversation(fields, ordered, body));
+  options.marks = read_chat_marks(fields);
   options.add_generation_prompt = !conversation.continue_final;
   fields.boolean("add_generation_prompt", options.add_generation_prompt);
   if (conversation.continue_final && options.add_generation_prompt) {
@@ -307,6 +309,7 @@ absl::StatusOr<TokenizeRequest> parse_tokenize(const json& object, std::string_v
     request.tools = read_tools(fields, ordered, tools);
     TESSERA_ASSIGN_OR_RETURN(Conversation conversation,
                              read_chat(fields, ordered, body, request.options));
+    request.options.marks.clear();  // nothing is kept
     conversation.tools = std::move(tools);
     request.prompt = std::move(conversation);
   } else if (fields.find(name) == nullptr) {

@@ -163,21 +163,6 @@ TEST_F(HttpMessages, KeepToolsCallsResultsAndWholePrompts) {
   EXPECT_THAT(kept_text(mark + "," + tools + talk("", "")), testing::EndsWith("[tool]r[user]u"));
 }
 
-TEST_F(HttpMessages, RefuseMarksOfOtherKinds) {
-  answer("x");
-  for (const char* const control :
-       {R"({"type":"forever"})", R"("ephemeral")", R"({"ttl":"5m"})",
-        R"({"type":"ephemeral","ttl":"2h"})", R"({"type":"ephemeral","ttl":300})"}) {
-    post(R"("max_tokens":9,"messages":[{"role":"user","content":[{"type":"text","text":"q",
-        "cache_control":)" +
-         std::string(control) + "}]}]");
-    EXPECT_EQ(last.status, 400) << control;
-    EXPECT_THAT(last.body, HasSubstr("messages[0].content[0].cache_control")) << control;
-  }
-  post(R"("max_tokens":9,"cache_control":null,"messages":[{"role":"user","content":"q"}])");
-  EXPECT_EQ(last.status, 200) << last.body;
-}
-
 // A tenth of a prompt was cached, more is kept for an hour, and still more for minutes.
 TEST_F(HttpMessages, ShowWhatTheCacheHadAndWhatItKeepsAlsoInStreams) {
   start();
@@ -204,30 +189,6 @@ TEST_F(HttpMessages, ShowWhatTheCacheHadAndWhatItKeepsAlsoInStreams) {
           << "message_start knows it too";
     }
   }
-}
-
-// Anthropic's reference allows it in each of these places.
-TEST_F(HttpMessages, MayMarkAnyBlockForTheCache) {
-  answer("x");
-  const std::string mark = R"("cache_control":{"type":"ephemeral","ttl":"1h"})";
-  const std::string fields =
-      R"("system":[{"type":"text","text":"S","citations":null,)" + mark +
-      R"(}],"tools":[{"name":"f","input_schema":{"type":"object"},)" + mark +
-      R"(}],"messages":[{"role":"user","content":[{"type":"text","text":"q",)" + mark +
-      R"(}]},{"role":"assistant","content":[{"type":"tool_use","id":"t",
-      "name":"f","input":{},)" +
-      mark + R"(}]},{"role":"user","content":[{"type":"tool_result",)" + mark +
-      R"(,"tool_use_id":"t","content":[{"type":"text","text":"r",)" + mark +
-      R"(}]},{"type":"document","title":"D","source":{"type":"text",
-      "media_type":"text/plain","data":"d"},)" +
-      mark + "}]}]";
-  post(R"("max_tokens":9,)" + mark + "," + fields);
-  ASSERT_EQ(last.status, 200) << last.body;
-  EXPECT_THAT(prompt(0), HasSubstr("[system]S[user]q[assistant][call]f{}[tool]r[user]D\nd"));
-  EXPECT_THAT(prompt(0), testing::Not(HasSubstr("ephemeral")));
-  const json count = post(fields, "/count_tokens");
-  ASSERT_EQ(last.status, 200) << last.body;
-  EXPECT_EQ(count.at("input_tokens"), fake.engine->request(0).prompt.size());
 }
 
 // A sorted input would be another text than the one the model wrote, and miss its cached prefix.

@@ -263,6 +263,17 @@ TEST(Settings, ADraftModelIsRefusedByNameWhereNothingDrafts) {
   EXPECT_TRUE(parse({"--model", "m", "--speculation", "on", "--draft-model", "d"}).ok());
 }
 
+TEST(Settings, StoresAreRefusedByNameWhereNothingServesThem) {
+  for (const char* const store : {"--kv-host-memory", "--kv-disk"}) {
+    const char* const value = std::string_view(store) == "--kv-disk" ? "kv" : "1GiB";
+    EXPECT_THAT(error_of({"--model", "m", store, value, "--tensor-parallel", "2"}),
+                HasSubstr("kv-host-memory and kv-disk: they serve one rank"));
+    EXPECT_THAT(error_of({"--model", "m", store, value, "--prefix-cache", "off"}),
+                HasSubstr("kv-host-memory and kv-disk: they keep what the prefix cache evicts"));
+    EXPECT_TRUE(parse({"--model", "m", store, value}).ok());
+  }
+}
+
 TEST(Settings, KeysAreNeverShown) {
   const auto command = parse({"--model", "m", "--api-key", "k1,k2-secret", "--api-key-file", "f"});
   ASSERT_TRUE(command.ok()) << command.status();
