@@ -113,7 +113,8 @@ class EngineOnRanks : public testing::Test {
   // `over`: null for the whole model. `scarce`: pages for one and a half contexts.
   absl::StatusOr<std::unique_ptr<Engine>> make(const Mix& mix, Communicator* over, bool scarce,
                                                int32_t context = kContext,
-                                               WeightFormat weights = WeightFormat::f32) {
+                                               WeightFormat weights = WeightFormat::f32,
+                                               const KvTierOptions& tiers = {}) {
     const Backend& backend = cpu_backend(best_cpu_isa());
     EngineOptions options;
     options.max_step_tokens = 96;
@@ -124,6 +125,7 @@ class EngineOnRanks : public testing::Test {
     options.kv_also = {mix.kv.begin() + 1, mix.kv.end()};
     options.kv_ladder = mix.ladder;
     options.ranks = over;
+    options.tiers = tiers;
     const ModelConfig whole = model_of_four_kv_heads();
     options.kv_head_profiles = uneven_head_profiles(whole.layers * whole.kv_heads);
     options.clock = [this] { return clock_; };
@@ -353,6 +355,18 @@ TEST_F(EngineOnRanks, BudgetsThatAreSpreadOverHeadsAreRefusedByName) {
       EXPECT_NE(message.find("allocator"), std::string::npos) << message;
       EXPECT_NE(message.find("ranks"), std::string::npos) << message;
     }
+  }
+}
+
+TEST_F(EngineOnRanks, StoresOfEvictedBlocksAreRefusedByName) {
+  KvTierOptions disk;
+  disk.disk = directory_.path() / "kv";
+  for (const KvTierOptions& tiers : {KvTierOptions{.host_bytes = int64_t{64} << 20}, disk}) {
+    auto engine = make(mixes().front(), &ranks(), false, kContext, WeightFormat::f32, tiers);
+    EXPECT_EQ(engine.status().code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_NE(engine.status().message().find("kv-host-memory and kv-disk serve one rank"),
+              std::string::npos)
+        << engine.status();
   }
 }
 
