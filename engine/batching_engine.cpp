@@ -156,6 +156,7 @@ void BatchingEngine::receive_requests() {
       replay_.give_up();
       admission_.restoring().give_up();
       kv_->prefixes().flush();
+      speculation_.forget();
     }
     admission_.record_prompt(message.samples);
     for (auto& sample : message.samples) {

@@ -1,6 +1,8 @@
 #include "engine/speculation.h"
 
 #include <algorithm>
+#include <array>
+#include <span>
 #include <utility>
 
 namespace tessera {
@@ -39,6 +41,30 @@ void Speculation::draft(Sequences sequences) {
   }
   if (model_ != nullptr) {
     draft_by_model(sequences);
+  } else {
+    draft_from_answers(sequences);
+  }
+}
+
+void Speculation::draft_from_answers(Sequences sequences) {
+  if (!kv_.prefixes().enabled()) return;
+  for (const auto& sequence : sequences) {
+    const SequenceRequest& request = sequence->request();
+    SequenceTokens& tokens = sequence->tokens();
+    if (!request.may_draft || !request.cache.use || !tokens.drafted().empty()) continue;
+    const int32_t most = std::min(room_for_draft(*sequence), tokens.most_drafted());
+    const int32_t wanted = most > 0 ? tokens.wish_for_draft(0) : 0;
+    if (wanted == 0) continue;
+    std::array<int32_t, kMostDrafted> drafted;
+    const auto room = std::span(drafted).first(static_cast<size_t>(std::min(most, wanted)));
+    const int32_t count = answers_.guess(request.cache.salt, tokens.known(), room);
+    tokens.take_draft(room.first(static_cast<size_t>(count)));
+  }
+}
+
+void Speculation::keep_answer(const Sequence& sequence) {
+  if (sequence.ended() && sequence.request().cache.use && kv_.prefixes().enabled()) {
+    answers_.add(sequence.request().cache.salt, sequence.tokens().generated());
   }
 }
 
@@ -83,8 +109,9 @@ void Speculation::draft_by_model(Sequences sequences) {
 
 void Speculation::settle(const StepPlan& plan, Sequences sequences, EngineStats& counting) {
   for (const StepPlan::Run& run : plan.runs) {
-    if (run.drafted == 0) continue;
     Sequence& sequence = *sequences[static_cast<size_t>(run.candidate)];
+    keep_answer(sequence);
+    if (run.drafted == 0) continue;
     const int32_t accepted = sequence.settle_draft(run.drafted);
     kv_.truncate(sequence.state().running()->slot, sequence.state().stored());
     ++counting.drafts;

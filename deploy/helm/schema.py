@@ -87,7 +87,7 @@ def setting(kind, text):
     elif re.fullmatch(r"[a-z0-9_]+(\|[a-z0-9_]+)+", kind):
         choices = kind.split("|")
         # YAML reads a plain on or off as a boolean.
-        schema = {"enum": choices + ([True, False] if choices == ["on", "off"] else [])}
+        schema = {"enum": choices + ([True, False] if {"on", "off"} <= set(choices) else [])}
     else:
         schema = {"type": "string"}
     return schema | {"description": text}

@@ -71,7 +71,7 @@ absl::Status check_draft_model(const Settings& settings) {
   if (settings.draft_model.empty()) {
     return absl::OkStatus();
   }
-  if (!settings.engine.speculation) {
+  if (settings.speculation == false) {
     return absl::InvalidArgumentError("draft-model: nothing is drafted with speculation off");
   }
   if (settings.device == Device::cuda) {

@@ -63,6 +63,7 @@ struct Settings {
   std::string lora;         // "NAME=PATH,...": adapters that are read at start
   int64_t lora_memory = 0;  // bytes of adapters; 0: those of the start
 
+  std::optional<bool> speculation;    // none: on a CPU
   std::filesystem::path draft_model;  // drafts tokens for the model; empty: none
 
   Device device = Device::cpu;

@@ -420,13 +420,14 @@ std::vector<SettingsField> engine_fields() {
                     "most tokens of a sequence, prompt and completion; 0: the model's own, or as "
                     "many as the memory of the KV cache holds",
                     TESSERA_AT(context)),
-      choice_field<bool>("speculation", {{"on", true}, {"off", false}},
-                         "draft tokens from a sequence's own text where a step has few rows; the "
-                         "answers are the same, and sooner where they repeat text",
-                         TESSERA_AT(engine.speculation)),
+      choice_field<std::optional<bool>>(
+          "speculation", {{"auto", std::nullopt}, {"on", true}, {"off", false}},
+          "draft tokens from a sequence's own text where a step has few rows; the answers are the "
+          "same, and sooner where they repeat text; auto: on a CPU",
+          TESSERA_AT(speculation)),
       text_field("draft-model", "PATH",
-                 "with --speculation on: a smaller model of the same vocabulary, a Hugging Face "
-                 "directory or a GGUF file, that drafts tokens where a text repeats nothing",
+                 "a smaller model of the same vocabulary, a Hugging Face directory or a GGUF file, "
+                 "that drafts tokens where a text repeats nothing, on a CPU",
                  TESSERA_AT(draft_model)),
       integer_field("max-step-tokens", "TOKENS", {0, kMaxInteger},
                     fmt::format("budget of one step, prefill and decode together; 0: {}, or "

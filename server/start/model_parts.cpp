@@ -321,6 +321,7 @@ absl::StatusOr<std::unique_ptr<Engine>> load_engine(const Settings& settings,
   EngineOptions options = settings.engine;
   options.ranks = ranks;
   options.kv_populate = settings.kv_populate.value_or(settings.engine.kv_bytes > 0);
+  options.speculation = settings.speculation.value_or(settings.device == Device::cpu);
   const int32_t longest = longest_context(config);
   const StartSizes wishes = wished_sizes(settings);
   TESSERA_ASSIGN_OR_RETURN(StartSizes sizes,

@@ -3,6 +3,7 @@
 #include <numeric>
 
 #include "engine/draft.h"
+#include "engine/recent_answers.h"
 #include "tests/engine/candidates.h"
 #include "tests/engine/engine_fixture.h"
 #include "tests/engine/even_grammar.h"
@@ -39,6 +40,46 @@ TEST(Draft, GrowsWhileItIsAcceptedAndShrinksWhenRefused) {
   EXPECT_EQ(guessed(draft, tokens).size(), 7u);
   draft.learn(7, 0);
   EXPECT_EQ(guessed(draft, tokens).size(), 0u) << "a longer occurrence is asked for";
+}
+
+std::vector<int32_t> guessed(const RecentAnswers& answers, std::string_view salt,
+                             const std::vector<int32_t>& tokens, size_t most = 3) {
+  std::vector<int32_t> out(most);
+  out.resize(static_cast<size_t>(answers.guess(salt, tokens, out)));
+  return out;
+}
+
+TEST(RecentAnswers, AreSearchedFromTheNewestUnderTheSaltAlone) {
+  RecentAnswers answers;
+  answers.add("a", std::vector<int32_t>{1, 2, 3, 4, 5, 6, 7, 8});
+  EXPECT_EQ(guessed(answers, "a", {9, 1, 2, 3, 4}), (std::vector<int32_t>{5, 6, 7}));
+  EXPECT_EQ(guessed(answers, "a", {6, 7, 8}), std::vector<int32_t>()) << "too short";
+  EXPECT_EQ(guessed(answers, "a", {5, 6, 7, 8}), std::vector<int32_t>()) << "nothing follows";
+  EXPECT_EQ(guessed(answers, "b", {1, 2, 3, 4}), std::vector<int32_t>());
+  answers.add("a", std::vector<int32_t>{1, 2, 3, 4, 11});
+  answers.add("b", std::vector<int32_t>{1, 2, 3, 4, 12});
+  EXPECT_EQ(guessed(answers, "a", {1, 2, 3, 4}), std::vector<int32_t>{11});
+  EXPECT_EQ(guessed(answers, "b", {1, 2, 3, 4}), std::vector<int32_t>{12});
+  answers.clear();
+  EXPECT_EQ(guessed(answers, "a", {1, 2, 3, 4}), std::vector<int32_t>());
+}
+
+TEST(RecentAnswers, KeepABoundedNumberOfTheirFirstTokens) {
+  RecentAnswers answers;
+  std::vector<int32_t> ascending(2 * RecentAnswers::kTokens);
+  std::iota(ascending.begin(), ascending.end(), 0);
+  const auto from = [&](int32_t first) {
+    return std::vector<int32_t>(ascending.begin() + first, ascending.begin() + first + 4);
+  };
+  answers.add("a", ascending);
+  EXPECT_FALSE(guessed(answers, "a", from(RecentAnswers::kTokens - 5)).empty());
+  EXPECT_TRUE(guessed(answers, "a", from(RecentAnswers::kTokens - 4)).empty());
+  for (int32_t i = 0; i < RecentAnswers::kAnswers; ++i) {
+    answers.add("a", std::vector<int32_t>{-1, -2, -3, -4, -5});
+  }
+  EXPECT_TRUE(guessed(answers, "a", from(0)).empty()) << "the oldest one has gone";
+  answers.add(std::string(RecentAnswers::kLongestSalt + 1, 's'), ascending);
+  EXPECT_TRUE(guessed(answers, std::string(RecentAnswers::kLongestSalt + 1, 's'), from(0)).empty());
 }
 
 Candidate drafting(int64_t order, int32_t tokens, int32_t drafted) {
@@ -165,6 +206,35 @@ TEST(Speculation, IsOffForARequestThatAsksForIt) {
   request.sampling.allowed_token_ids = {10, 11};
   request.speculation = false;
   EXPECT_EQ(run(true, request).stats.drafts, 0);
+}
+
+// The fake model's answers repeat nothing, so only the same answer to another request is a draft.
+TEST(Speculation, DraftsFromAnswersOfOtherRequestsUnderTheSameSalt) {
+  EngineOptions options;
+  options.context = 300;
+  options.speculation = true;
+  FakeEngine fake(options);
+  EngineRequest request = request_of(prompt_of(50), 100);
+  request.sampling.temperature = 0;
+  const auto accepted = [&](const EngineRequest& asked) {
+    const int64_t before = fake.engine->stats().accepted_tokens;
+    const auto sink = fake.submit(asked);
+    fake.step_until_idle();
+    EXPECT_EQ(sink->tokens(), run_alone(asked, options.context).tokens);
+    return fake.engine->stats().accepted_tokens - before;
+  };
+  EXPECT_LT(accepted(request), 5);
+  EXPECT_GT(accepted(request), 50);
+  EngineRequest salted = request;
+  salted.cache_salt = "another";
+  EXPECT_LT(accepted(salted), 5);
+  EXPECT_GT(accepted(salted), 50);
+  EngineRequest uncached = request;
+  uncached.cache.use = false;
+  EXPECT_LT(accepted(uncached), 5);
+  fake.engine->flush_cache();
+  EXPECT_LT(accepted(request), 5);
+  EXPECT_EQ(fake.model->defect(), "");
 }
 
 TEST(Speculation, SendsTheLogProbabilitiesOfEachToken) {

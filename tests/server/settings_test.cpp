@@ -255,12 +255,13 @@ TEST(Settings, AdaptersAreRefusedByNameWhereNothingServesThem) {
 }
 
 TEST(Settings, ADraftModelIsRefusedByNameWhereNothingDrafts) {
-  EXPECT_THAT(error_of({"--model", "m", "--draft-model", "d"}),
+  EXPECT_THAT(error_of({"--model", "m", "--speculation", "off", "--draft-model", "d"}),
               HasSubstr("draft-model: nothing is drafted with speculation off"));
   EXPECT_THAT(error_of({"--model", "m", "--speculation", "on", "--draft-model", "d",
                         "--tensor-parallel", "2"}),
               HasSubstr("draft-model: it serves one rank, and tensor-parallel is 2"));
   EXPECT_TRUE(parse({"--model", "m", "--speculation", "on", "--draft-model", "d"}).ok());
+  EXPECT_TRUE(parse({"--model", "m", "--draft-model", "d"}).ok());
 }
 
 TEST(Settings, StoresAreRefusedByNameWhereNothingServesThem) {
