@@ -166,13 +166,12 @@ absl::StatusOr<ReplayResult> replay(std::span<const TraceRequest> trace,
       tokens = std::min(tokens + kStepTokens, prompt.size());
       const KvReservation wanted[] = {{slot, tokens}};
       kv->reserve(wanted);
+      KvRow& row = kv->view().rows[slot.index()];  // as if the step had stored its tokens
+      row.high = tokens / kKvGroup * kKvGroup - row.low;
       if (tiers != nullptr) {
         tiers->writer().drain();
       }
     }
-    const KvPagesView pages = kv->view();
-    KvRow& row = pages.rows[slot.index()];
-    row.high = prompt.size() / kKvGroup * kKvGroup - row.low;
     kv->prefixes().insert(slot, prompt.view(subject), prompt.size(), true);
     kv->release(std::move(slot));
     if (tiers != nullptr) {

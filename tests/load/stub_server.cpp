@@ -228,7 +228,11 @@ bool StubServer::stream(int socket, const std::string& body, const StubLies& lie
     if (lies.not_json && i == tokens / 2) send_chunk(socket, "data: {\"choices\": [\n\n");
     if (!send_chunk(socket, event(i == 0 ? text : " a", count))) return false;
   }
-  const auto prompt_tokens = static_cast<int>(std::count(prompt.begin(), prompt.end(), ' ')) + 1;
+  int64_t prompt_tokens = 0;
+  for (const json& message : request["messages"]) {
+    const std::string words = text_of(message["content"]);
+    prompt_tokens += std::count(words.begin(), words.end(), ' ') + 1;
+  }
   const int completion = tokens + (lies.wrong_usage ? 1 : 0);
   const json last = {
       {"object", kObject},
