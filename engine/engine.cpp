@@ -73,7 +73,7 @@ std::vector<RankTrait> traits_of(const EngineOptions& options, const Transformer
   const auto add = [&presets](const KvPreset& preset) {
     absl::StrAppend(&presets, ",", preset.name);
     for (const auto& [field, value] : policy_fields(preset.policy)) {
-      absl::StrAppend(&presets, ":", field, "=", value);
+      absl::StrAppend(&presets, ":", field, "=", to_text(value));
     }
   };
   add(options.kv);

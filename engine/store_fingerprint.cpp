@@ -61,7 +61,7 @@ void add_pages(std::string& text, const KvArenaShape& shape) {
 void add_policy(std::string& text, const KvPolicy& policy) {
   for (const auto& [field, value] : policy_fields(policy)) {
     if (policy.replays()) {
-      add(text, field, value);
+      add(text, field, to_text(value));
     }
   }
 }

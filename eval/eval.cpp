@@ -35,7 +35,9 @@ struct Contest {
 };
 
 std::string describe(const KvPolicy& policy) {
-  return absl::StrJoin(policy_fields(policy), ", ", absl::PairFormatter("="));
+  return absl::StrJoin(policy_fields(policy), ", ", [](std::string* out, const auto& field) {
+    absl::StrAppend(out, field.first, "=", to_text(field.second));
+  });
 }
 
 absl::StatusOr<Contest> open_engines(const EvalOptions& options, const Tokenizer& tokenizer,

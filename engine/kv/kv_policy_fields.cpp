@@ -52,28 +52,46 @@ bool read(std::string_view text, Enum& out) {
   return false;
 }
 
-std::string print(float value) {
-  return absl::StrCat(value);
+// Takes `value` for `out`. Returns: false if it is not a value of that type.
+template <class T>
+bool take(const KvFieldValue& value, T& out) {
+  if (const auto* text = std::get_if<std::string>(&value)) {
+    return read(*text, out);
+  }
+  if constexpr (std::is_same_v<T, bool>) {
+    const bool* given = std::get_if<bool>(&value);
+    out = given != nullptr && *given;
+    return given != nullptr;
+  } else if constexpr (std::is_arithmetic_v<T>) {
+    if (const auto* whole = std::get_if<int64_t>(&value)) {
+      out = static_cast<T>(*whole);
+      return std::is_floating_point_v<T> || std::cmp_equal(static_cast<int64_t>(out), *whole);
+    }
+    if constexpr (std::is_floating_point_v<T>) {
+      const float* number = std::get_if<float>(&value);
+      out = number == nullptr ? 0 : *number;
+      return number != nullptr;
+    }
+  }
+  return false;
 }
-std::string print(int32_t value) {
-  return absl::StrCat(value);
-}
-std::string print(int64_t value) {
-  return absl::StrCat(value);
-}
-std::string print(bool value) {
-  return value ? "true" : "false";
-}
-template <class Named>
-std::string print(Named value) {
-  return std::string(name_of(value));
+
+template <class T>
+KvFieldValue value_of(T value) {
+  if constexpr (std::is_same_v<T, bool> || std::is_floating_point_v<T>) {
+    return value;
+  } else if constexpr (std::is_integral_v<T>) {
+    return int64_t{value};
+  } else {
+    return std::string(name_of(value));
+  }
 }
 
 struct Field {
   std::string_view name;
   std::optional<KvRule> rule;  // that the field belongs to
-  bool (*set)(KvPolicy& policy, std::string_view text);
-  std::string (*get)(const KvPolicy& policy);
+  bool (*set)(KvPolicy& policy, const KvFieldValue& value);
+  KvFieldValue (*get)(const KvPolicy& policy);
   bool (*applies)(const KvPolicy& policy);  // false: it has no effect in the policy
   KvKeep (*rule_of)() = nullptr;            // the field's rule with its default numbers
 };
@@ -91,8 +109,8 @@ bool is_lossy(const KvPolicy& policy) {
 template <auto kMember>
 constexpr Field field(std::string_view name, Applies applies = is_lossy) {
   return {name, std::nullopt,
-          [](KvPolicy& policy, std::string_view text) { return read(text, policy.*kMember); },
-          [](const KvPolicy& policy) { return print(policy.*kMember); }, applies};
+          [](KvPolicy& policy, const KvFieldValue& value) { return take(value, policy.*kMember); },
+          [](const KvPolicy& policy) { return value_of(policy.*kMember); }, applies};
 }
 
 template <class Rule, class Value>
@@ -107,10 +125,10 @@ constexpr Field number(
     }) {
   return {name,
           Rule::kRule,
-          [](KvPolicy& policy, std::string_view text) {
-            return read(text, policy.keep.as<Rule>().*kMember);
+          [](KvPolicy& policy, const KvFieldValue& value) {
+            return take(value, policy.keep.as<Rule>().*kMember);
           },
-          [](const KvPolicy& policy) { return print(policy.keep.as<Rule>().*kMember); },
+          [](const KvPolicy& policy) { return value_of(policy.keep.as<Rule>().*kMember); },
           applies,
           [] { return KvKeep(Rule()); }};
 }
@@ -120,13 +138,13 @@ template <class Value, auto kMake, auto kGet, auto kIs>
 constexpr Field amount(std::string_view name) {
   return {name,
           KvRule::budget,
-          [](KvPolicy& policy, std::string_view text) {
+          [](KvPolicy& policy, const KvFieldValue& given) {
             Value value = 0;
-            const bool is_value = read(text, value);
+            const bool is_value = take(given, value);
             policy.budget().amount = kMake(value);
             return is_value;
           },
-          [](const KvPolicy& policy) { return print((policy.budget().amount.*kGet)()); },
+          [](const KvPolicy& policy) { return value_of((policy.budget().amount.*kGet)()); },
           [](const KvPolicy& policy) {
             return policy.keep.is<KeepBudget>() && (policy.budget().amount.*kIs)();
           },
@@ -204,10 +222,11 @@ absl::Status choose_rule(const Field& field, std::string& chosen_by, KvPolicy& p
 }
 
 // Errors: InvalidArgument names a value that is not one of the field's.
-absl::Status set_field(const Field& field, const std::string& value, KvPolicy& policy) {
-  if (field.set(policy, value)) {
+absl::Status set_field(const Field& field, const KvFieldValue& given, KvPolicy& policy) {
+  if (field.set(policy, given)) {
     return absl::OkStatus();
   }
+  const std::string value = to_text(given);
   for (const std::string& retired : {absl::StrCat(std::string(field.name), "=", value), value}) {
     if (const std::optional<std::string_view> successor = kv_successor(retired)) {
       return no_longer_served(retired, *successor);
@@ -233,8 +252,21 @@ absl::StatusOr<KvPolicy> named_policy(const std::string& name) {
 
 }  // namespace
 
+std::string to_text(const KvFieldValue& value) {
+  if (const bool* flag = std::get_if<bool>(&value)) {
+    return *flag ? "true" : "false";
+  }
+  if (const auto* whole = std::get_if<int64_t>(&value)) {
+    return absl::StrCat(*whole);
+  }
+  if (const float* number = std::get_if<float>(&value)) {
+    return absl::StrCat(*number);
+  }
+  return std::get<std::string>(value);
+}
+
 absl::StatusOr<KvPolicy> edit_policy(const KvPolicy& base,
-                                     std::span<const std::pair<std::string, std::string>> fields) {
+                                     std::span<const KvPolicyFields::value_type> fields) {
   KvPolicy policy = base;
   std::string chosen_by = policy.selects() ? "read_share" : "";
   for (size_t i = 0; i < fields.size(); ++i) {

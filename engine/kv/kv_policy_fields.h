@@ -1,9 +1,11 @@
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -12,8 +14,14 @@
 
 namespace tessera {
 
-// A policy as (field, value) texts, for clients, settings and command lines.
-using KvPolicyFields = std::vector<std::pair<std::string, std::string>>;
+// A value of a policy's field, as clients send it and get it back. A command line has texts alone,
+// so a text may also be that of a number or a switch.
+using KvFieldValue = std::variant<bool, int64_t, float, std::string>;
+
+// Returns: the value as a command line has it.
+std::string to_text(const KvFieldValue& value);
+
+using KvPolicyFields = std::vector<std::pair<std::string, KvFieldValue>>;
 
 // Returns: `base` with some of its fields changed. The fields are those of KvPolicy and of its
 // rule; formats and enums are given by name (high=k8v4, scorer=squares). A field that belongs to a
@@ -26,7 +34,7 @@ using KvPolicyFields = std::vector<std::pair<std::string, std::string>>;
 // Errors: InvalidArgument names the field that is unknown, given twice, out of range, or of another
 // rule than an earlier field.
 absl::StatusOr<KvPolicy> edit_policy(const KvPolicy& base,
-                                     std::span<const std::pair<std::string, std::string>> fields);
+                                     std::span<const KvPolicyFields::value_type> fields);
 
 // Parses "NAME" or "NAME:field=value:field=value". NAME is a preset or a format (k4v8); a format
 // means a uniform policy that is not lossy.

@@ -2,22 +2,30 @@
 
 #include <fmt/format.h>
 
+#include <cstdint>
 #include <string>
+#include <utility>
+
+#include "server/request/model_sampling.h"
 
 namespace tessera {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Returns: the text of a policy field's JSON value, which is a number, a string or a boolean.
-std::string plain_text(const nlohmann::json& value) {
-  return value.is_string() ? value.get<std::string>() : value.dump();
+// Returns: a policy field's JSON value, which is a number, a text or a boolean.
+KvFieldValue value_of(const nlohmann::json& json) {
+  if (json.is_boolean()) return json.get<bool>();
+  if (json.is_string()) return json.get<std::string>();
+  if (json.is_number_float()) return json.get<float>();
+  // A number beyond int64_t is no value of any field, and is named as it stands there.
+  const bool fits = !json.is_number_unsigned() || std::in_range<int64_t>(json.get<uint64_t>());
+  return fits ? KvFieldValue(json.get<int64_t>()) : KvFieldValue(json.dump());
 }
 
-// Inverse of plain_text().
-Json plain_json(const std::string& text) {
-  const Json number = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  return number.is_number() || number.is_boolean() ? number : Json(text);
+Json json_of(const KvFieldValue& value) {
+  if (const float* number = std::get_if<float>(&value)) return shortest_number(*number);
+  return std::visit([](const auto& other) { return Json(other); }, value);
 }
 
 }  // namespace
@@ -45,7 +53,7 @@ void read_kv_cache(BodyFields& fields, KvOverrides& out) {
     if (preset) {
       out.preset = value.get<std::string>();
     } else {
-      out.fields.emplace_back(name, plain_text(value));
+      out.fields.emplace_back(name, value_of(value));
     }
   }
 }
@@ -53,7 +61,7 @@ void read_kv_cache(BodyFields& fields, KvOverrides& out) {
 Json kv_cache_json(const KvReport& report) {
   Json json = {{"policy", report.preset().name}};
   for (const auto& [name, value] : policy_fields(report.preset().policy)) {
-    json["settings"][name] = plain_json(value);
+    json["settings"][name] = json_of(value);
   }
   json["bytes"] = report.bytes();
   json["f16_bytes"] = report.f16_bytes();

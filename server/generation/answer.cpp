@@ -218,15 +218,15 @@ Usage Answer::usage() const {
   Usage usage{.prompt_tokens = prompt_tokens_};
   for (std::size_t i = 0; i < choices_.size(); ++i) {
     const Choice& choice = choices_[i];
-    usage.completion_tokens += choice.completion_tokens;
-    usage.reasoning_tokens += choice.reasoning_tokens;
-    if (choice.kv.has_value()) {
-      usage.kv.add(*choice.kv);
+    usage.completion_tokens += choice.used.completion_tokens;
+    usage.reasoning_tokens += choice.used.reasoning_tokens;
+    if (choice.used.kv.has_value()) {
+      usage.kv.add(*choice.used.kv);
     }
     if (i % static_cast<std::size_t>(best_of_) == 0) {  // a prompt counts once
-      usage.cached_tokens += choice.cached_tokens;
+      usage.cached_tokens += choice.used.cached_tokens;
       const NewlyKept kept =
-          newly_kept(kept_[i / static_cast<std::size_t>(best_of_)], choice.in_cache);
+          newly_kept(kept_[i / static_cast<std::size_t>(best_of_)], choice.used.in_cache);
       usage.newly_kept.shortly += kept.shortly;
       usage.newly_kept.long_time += kept.long_time;
     }

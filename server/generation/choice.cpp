@@ -22,13 +22,13 @@ bool continues_character(std::string_view bytes) {
 
 Choice::Choice(Args args)
     : service_(args.service),
-      logprobs_(args.request.logprobs.has_value()),
-      echo_logprobs_(args.request.echo_logprobs),
-      prompt_logprobs_(args.request.prompt_logprobs.has_value()),
-      ids_as_text_(args.request.token_ids_as_text),
-      keep_special_(args.request.each.keep_special),
-      reasoning_(args.request.reasoning),
-      token_ids_(args.request.token_ids),
+      shown_{.logprobs = args.request.logprobs.has_value(),
+             .echo_logprobs = args.request.echo_logprobs,
+             .prompt_logprobs = args.request.prompt_logprobs.has_value(),
+             .ids_as_text = args.request.token_ids_as_text,
+             .special = args.request.each.keep_special,
+             .reasoning = args.request.reasoning,
+             .token_ids = args.request.token_ids},
       end_(args.service, args.request.each),
       generation_(std::move(args.generation)),
       queue_(std::move(args.queue)) {
@@ -43,7 +43,7 @@ Choice::Choice(Args args)
 void Choice::begin_with(const std::string& prompt, std::span<const int32_t> ids) {
   echo_ = true;
   text.text = prompt;
-  if (echo_logprobs_) {
+  if (shown_.echo_logprobs) {
     expect_prompt_logprobs(ids, prompt);
   }
   characters_ = count_characters(prompt);
@@ -71,11 +71,11 @@ void Choice::expect_prompt_logprobs(std::span<const int32_t> ids, std::string_vi
     if (prompt.starts_with(token.text)) {
       prompt.remove_prefix(token.text.size());
     } else {
-      token.text = special && !keep_special_ ? "" : bytes;
+      token.text = special && !shown_.special ? "" : bytes;
     }
     token.offset -= continues_character(token.text) ? 1 : 0;
     offset += count_characters(token.text);
-    token.text = ids_as_text_ ? token.token.bytes : std::move(token.text);
+    token.text = shown_.ids_as_text ? token.token.bytes : std::move(token.text);
     prompt_.push_back(std::move(token));
   }
 }
@@ -101,32 +101,32 @@ void Choice::take_prompt(std::span<const TokenQueue::Token> tokens) {
   if (prompt_known_ < prompt_.size()) {
     return;
   }
-  if (echo_ && echo_logprobs_) {
+  if (echo_ && shown_.echo_logprobs) {
     text.tokens = prompt_;
   }
-  if (prompt_logprobs_) {
+  if (shown_.prompt_logprobs) {
     text.prompt = prompt_;
   }
   prompt_.clear();
 }
 
 void Choice::take_token(const TokenQueue::Token& token) {
-  ++completion_tokens;
+  ++used.completion_tokens;
   logprob_sum_ += token.logprob;
   const bool thought = reader_ && reader_->thinking();
   read(generation_.text.push(token.id), /*end=*/false);
-  if (token_ids_) {
+  if (shown_.token_ids) {
     text.ids.push_back(token.id);
   }
-  if (logprobs_) {
+  if (shown_.logprobs) {
     ChosenToken& made = text.tokens.emplace_back(chosen(token));
-    made.text = service_.tokenizer().token_bytes(token.id, keep_special_);
+    made.text = service_.tokenizer().token_bytes(token.id, shown_.special);
     made.offset = characters_ - (continues_character(made.text) ? 1 : 0);
     characters_ += count_characters(made.text);
-    made.text = ids_as_text_ ? made.token.bytes : std::move(made.text);
+    made.text = shown_.ids_as_text ? made.token.bytes : std::move(made.text);
   }
   if (thought || (reader_ && reader_->thinking())) {  // and so is everything before it
-    reasoning_tokens = completion_tokens;
+    used.reasoning_tokens = used.completion_tokens;
     for (auto at = text.tokens.rbegin(); at != text.tokens.rend() && !at->thought; ++at) {
       at->thought = true;
     }
@@ -151,7 +151,7 @@ void Choice::read(const std::string& piece, bool end) {
   AnswerPart part;
   reader_->push(piece, end, part);
   text.text += part.content;
-  text.reasoning += reasoning_ ? part.reasoning : "";
+  text.reasoning += shown_.reasoning ? part.reasoning : "";
   for (CallPart& call : part.calls) {
     if (text.calls.empty() || text.calls.back().index != call.index) {
       text.calls.push_back(std::move(call));
@@ -211,7 +211,7 @@ void Choice::clear() {
 }
 
 double Choice::mean_logprob() const {
-  return logprob_sum_ / static_cast<double>(std::max<int64_t>(completion_tokens, 1));
+  return logprob_sum_ / static_cast<double>(std::max<int64_t>(used.completion_tokens, 1));
 }
 
 ChosenToken Choice::chosen(const TokenQueue::Token& token) const {
@@ -222,8 +222,8 @@ ChosenToken Choice::chosen(const TokenQueue::Token& token) const {
 }
 
 TokenText Choice::text_of(const TokenLogprob& token) const {
-  return {ids_as_text_ ? fmt::format("token_id:{}", token.token)
-                       : service_.tokenizer().token_bytes(token.token, /*keep_special=*/true),
+  return {shown_.ids_as_text ? fmt::format("token_id:{}", token.token)
+                             : service_.tokenizer().token_bytes(token.token, /*keep_special=*/true),
           token.logprob, token.token};
 }
 

@@ -31,6 +31,15 @@ class Choice {
     std::shared_ptr<TokenQueue> queue;
   };
 
+  // Up to now.
+  struct Used {
+    int64_t completion_tokens = 0;
+    int64_t reasoning_tokens = 0;  // of the completion's
+    int64_t cached_tokens = 0;
+    PromptInCache in_cache;
+    std::optional<Finish::Kv> kv;  // set when the engine ends the sequence
+  };
+
   explicit Choice(Args args);
 
   // Begins the text with the prompt (echo). `prompt`: its text; `ids`: its tokens.
@@ -51,12 +60,12 @@ class Choice {
   bool advance(Print&& print, std::size_t max_tokens = kAllTokens) {
     TokenQueue::Events events = queue_->take(finished() ? kAllTokens : max_tokens);
     if (events.in_cache) {
-      in_cache = *events.in_cache;
-      cached_tokens = in_cache.cached_tokens;
+      used.in_cache = *events.in_cache;
+      used.cached_tokens = used.in_cache.cached_tokens;
     }
     if (events.finish) {
-      kv = events.finish->kv;
-      cached_tokens = events.finish->cached_tokens;
+      used.kv = events.finish->kv;
+      used.cached_tokens = events.finish->cached_tokens;
     }
     if (finished()) {  // a stop string ended it in an earlier call
       return false;
@@ -87,14 +96,14 @@ class Choice {
   void clear();
 
   // True if the engine has ended the sequence and reported its usage, or if the sequence failed.
-  bool settled() const { return kv.has_value() || !failure.ok(); }
+  bool settled() const { return used.kv.has_value() || !failure.ok(); }
   bool finished() const { return !text.finish_reason.empty() || !failure.ok(); }
   // Returns: about how many bytes its next events are as JSON, with text that is not printed yet.
   std::size_t printed_bytes() const;
 
   // True if the echoed prompt or its log probabilities are not printed yet.
   bool holds_prompt() const {
-    return text.first && (echo_ || prompt_logprobs_ || !text.prompt_ids.empty());
+    return text.first && (echo_ || shown_.prompt_logprobs || !text.prompt_ids.empty());
   }
   RequestId id() const { return generation_.id; }
 
@@ -104,13 +113,20 @@ class Choice {
   ChoiceText text;         // not yet printed
   absl::Status failure;    // of a sequence that was cancelled or has failed
   bool cancelled = false;  // this server cancelled it, not for a limit of time
-  int64_t completion_tokens = 0;
-  int64_t cached_tokens = 0;
-  PromptInCache in_cache;
-  int64_t reasoning_tokens = 0;  // of the completion's
-  std::optional<Finish::Kv> kv;  // set when the engine ends the sequence
+  Used used;
 
  private:
+  // What the client has asked to see.
+  struct Shown {
+    bool logprobs = false;
+    bool echo_logprobs = false;
+    bool prompt_logprobs = false;  // reported separately
+    bool ids_as_text = false;
+    bool special = false;  // special tokens
+    bool reasoning = false;
+    bool token_ids = false;
+  };
+
   void take_prompt(std::span<const TokenQueue::Token> tokens);
   void take_token(const TokenQueue::Token& token);
   void take_finish(const Finish& finish);
@@ -121,13 +137,7 @@ class Choice {
   TokenText text_of(const TokenLogprob& token) const;
 
   Service& service_;
-  const bool logprobs_;
-  const bool echo_logprobs_;
-  const bool prompt_logprobs_;  // reported separately
-  const bool ids_as_text_;
-  const bool keep_special_;
-  const bool reasoning_;  // shows thoughts
-  const bool token_ids_;
+  const Shown shown_;
   const AnswerEnd end_;
   Generation generation_;
   std::optional<AnswerReader> reader_;  // of a chat

@@ -1,13 +1,13 @@
 #include "server/grpc/kv_options.h"
 
-#include <fmt/format.h>
 #include <google/protobuf/descriptor.h>
 #include <google/protobuf/message.h>
 
+#include <cstdint>
 #include <string>
+#include <variant>
 #include <vector>
 
-#include "absl/strings/numbers.h"
 #include "base/check.h"
 
 namespace tessera {
@@ -16,45 +16,40 @@ namespace {
 using google::protobuf::FieldDescriptor;
 using google::protobuf::Reflection;
 
-std::string text_of(const v1::KvOptions& message, const FieldDescriptor& field) {
+KvFieldValue value_of(const v1::KvOptions& message, const FieldDescriptor& field) {
   const Reflection& reflection = *message.GetReflection();
   switch (field.cpp_type()) {
     case FieldDescriptor::CPPTYPE_STRING:
       return reflection.GetString(message, &field);
     case FieldDescriptor::CPPTYPE_BOOL:
-      return reflection.GetBool(message, &field) ? "true" : "false";
+      return reflection.GetBool(message, &field);
     case FieldDescriptor::CPPTYPE_INT32:
-      return fmt::format("{}", reflection.GetInt32(message, &field));
+      return int64_t{reflection.GetInt32(message, &field)};
     case FieldDescriptor::CPPTYPE_INT64:
-      return fmt::format("{}", reflection.GetInt64(message, &field));
+      return int64_t{reflection.GetInt64(message, &field)};
     case FieldDescriptor::CPPTYPE_FLOAT:
-      return fmt::format("{}", reflection.GetFloat(message, &field));
+      return reflection.GetFloat(message, &field);
     default:
       TESSERA_CHECK(false, "KvOptions has a field of a type that is not read");
   }
 }
 
-void set(v1::KvOptions& message, const std::string& name, const std::string& text) {
+// Requires: the message's field has the type of the policy's.
+void set(v1::KvOptions& message, const std::string& name, const KvFieldValue& value) {
   const FieldDescriptor* field = message.GetDescriptor()->FindFieldByName(name);
   TESSERA_CHECK(field != nullptr, "KvOptions lacks a field of a policy");
   const Reflection& reflection = *message.GetReflection();
-  int32_t number = 0;
-  int64_t large = 0;
-  float real = 0;
   switch (field->cpp_type()) {
     case FieldDescriptor::CPPTYPE_STRING:
-      return reflection.SetString(&message, field, text);
+      return reflection.SetString(&message, field, std::get<std::string>(value));
     case FieldDescriptor::CPPTYPE_BOOL:
-      return reflection.SetBool(&message, field, text == "true");
+      return reflection.SetBool(&message, field, std::get<bool>(value));
     case FieldDescriptor::CPPTYPE_INT32:
-      TESSERA_CHECK(absl::SimpleAtoi(text, &number), "a policy's number as text");
-      return reflection.SetInt32(&message, field, number);
+      return reflection.SetInt32(&message, field, static_cast<int32_t>(std::get<int64_t>(value)));
     case FieldDescriptor::CPPTYPE_INT64:
-      TESSERA_CHECK(absl::SimpleAtoi(text, &large), "a policy's number as text");
-      return reflection.SetInt64(&message, field, large);
+      return reflection.SetInt64(&message, field, std::get<int64_t>(value));
     case FieldDescriptor::CPPTYPE_FLOAT:
-      TESSERA_CHECK(absl::SimpleAtof(text, &real), "a policy's number as text");
-      return reflection.SetFloat(&message, field, real);
+      return reflection.SetFloat(&message, field, std::get<float>(value));
     default:
       TESSERA_CHECK(false, "KvOptions has a field of a type that is not written");
   }
@@ -70,7 +65,7 @@ KvOverrides parse_kv_options(const v1::KvOptions& message) {
     if (field->name() == "preset") {
       overrides.preset = message.preset();
     } else {
-      overrides.fields.emplace_back(field->name(), text_of(message, *field));
+      overrides.fields.emplace_back(field->name(), value_of(message, *field));
     }
   }
   return overrides;

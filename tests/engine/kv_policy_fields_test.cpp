@@ -65,7 +65,8 @@ TEST(KvPolicyFields, SayWhichShareIsRead) {
   const auto policy = parse_policy("f16:read_share=0.125:read_tokens=1024");
   ASSERT_TRUE(policy.ok()) << policy.status();
   EXPECT_THAT(policy_fields(*policy),
-              AllOf(Contains(Pair("read_share", "0.125")), Contains(Pair("read_tokens", "1024"))));
+              AllOf(Contains(Pair("read_share", KvFieldValue(0.125F))),
+                    Contains(Pair("read_tokens", KvFieldValue(int64_t{1024})))));
   EXPECT_EQ(policy->read_tiles(64 * 100 + 63), 16) << "at least 1024 tokens";
   EXPECT_EQ(policy->read_tiles(64 * 201), 26) << "an eighth, rounded up";
   EXPECT_EQ(parse_policy("f16:read_share=0.125:read_tokens=300")->read_tiles(64 * 10), 5);
@@ -85,12 +86,13 @@ TEST(KvPolicyFields, SayHowSparseFormatsKeepTheirNewestTokensAndChooseKeys) {
   const auto uniform = parse_policy("s60-k4v4:newest=64");
   ASSERT_TRUE(uniform.ok()) << uniform.status();
   EXPECT_EQ(uniform->newest_dense(), 64);
-  EXPECT_THAT(policy_fields(*uniform), Contains(Pair("newest", "64")));
+  EXPECT_THAT(policy_fields(*uniform), Contains(Pair("newest", KvFieldValue(int64_t{64}))));
   const auto pruned = parse_policy("mustafar-70:key_score=output_aware:low=s60-k4v4");
   ASSERT_TRUE(pruned.ok()) << pruned.status();
   EXPECT_EQ(pruned->key_score, KvKeyScore::output_aware);
-  EXPECT_THAT(policy_fields(*pruned), AllOf(Contains(Pair("key_score", "output_aware")),
-                                            Not(Contains(Pair("newest", testing::_)))));
+  EXPECT_THAT(policy_fields(*pruned),
+              AllOf(Contains(Pair("key_score", KvFieldValue(std::string("output_aware")))),
+                    Not(Contains(Pair("newest", testing::_)))));
   for (const char* refused : {"s60:newest=65", "s60:newest=-1", "s60:key_score=output_aware",
                               "leankv:key_score=output_aware", "mustafar-70:key_score=entropy"}) {
     EXPECT_FALSE(parse_policy(refused).ok()) << refused;
@@ -108,8 +110,25 @@ TEST(KvPolicyFields, AFieldChoosesItsRuleAndABudgetReplacesTheOthers) {
   const auto mass = parse_policy("leankv:mass_high=0.9:mass_keep=0.99");
   ASSERT_TRUE(mass.ok()) << mass.status();
   EXPECT_EQ(mass->rule(), KvRule::mass);
-  EXPECT_THAT(policy_fields(*mass), AllOf(Contains(Pair("mass_keep", "0.99")),
+  EXPECT_THAT(policy_fields(*mass), AllOf(Contains(Pair("mass_keep", KvFieldValue(0.99F))),
                                           Not(Contains(Pair("alpha_high", testing::_)))));
+}
+
+TEST(KvPolicyFields, TakeNumbersAsNumbersAndRefuseThoseOfAnotherType) {
+  const KvPolicy base = parse_policy("leankv").value();
+  const auto edited = [&](const char* name, KvFieldValue value) {
+    const KvPolicyFields fields = {{name, std::move(value)}};
+    return edit_policy(base, fields);
+  };
+  EXPECT_EQ(edited("sinks", int64_t{3})->sinks, 3);
+  EXPECT_EQ(edited("sinks", std::string("3"))->sinks, 3) << "as on a command line";
+  EXPECT_EQ(edited("alpha_high", 2.5F).value(), parse_policy("leankv:alpha_high=2.5").value());
+  EXPECT_EQ(edited("alpha_high", int64_t{2}).value(), parse_policy("leankv:alpha_high=2").value());
+  EXPECT_THAT(edited("sinks", 2.5F).status().message(), HasSubstr("sinks cannot be '2.5'"));
+  EXPECT_THAT(edited("sinks", int64_t{1} << 40).status().message(), HasSubstr("1099511627776"));
+  EXPECT_THAT(edited("sinks", true).status().message(), HasSubstr("sinks cannot be 'true'"));
+  EXPECT_THAT(edited("high", int64_t{8}).status().message(), HasSubstr("high cannot be '8'"));
+  EXPECT_THAT(edited("compress_generated", int64_t{1}).status().message(), HasSubstr("cannot"));
 }
 
 TEST(KvPolicyFields, RefusesByName) {
