@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -109,6 +110,11 @@ class MessagesPrinter final : public AnswerPrinter {
 
   std::string part(const ChoiceText& part, const Usage& /*usage*/) override {
     std::string events;
+    std::span<const CallPart> calls = part.calls;
+    if (block_ == Block::call && !calls.empty() && calls.front().id.empty()) {
+      arguments(events, calls.front());
+      calls = calls.subspan(1);
+    }
     if (!part.reasoning.empty()) {
       open(events, Block::thinking, {{"type", "thinking"}, {"thinking", ""}, {"signature", ""}});
       delta(events, {{"type", "thinking_delta"}, {"thinking", part.reasoning}});
@@ -117,7 +123,7 @@ class MessagesPrinter final : public AnswerPrinter {
       open(events, Block::text, {{"type", "text"}, {"text", ""}});
       delta(events, {{"type", "text_delta"}, {"text", part.text}});
     }
-    for (const CallPart& call : part.calls) {
+    for (const CallPart& call : calls) {
       if (!call.id.empty()) {
         close(events);
         open(events, Block::call,
@@ -126,7 +132,7 @@ class MessagesPrinter final : public AnswerPrinter {
               {"name", call.name},
               {"input", Json::object()}});
       }
-      delta(events, {{"type", "input_json_delta"}, {"partial_json", call.arguments}});
+      arguments(events, call);
     }
     if (!part.finish_reason.empty()) {
       stop_reason_ = stop_reason(part);
@@ -169,6 +175,9 @@ class MessagesPrinter final : public AnswerPrinter {
     events += message_event({{"type", "content_block_start"},
                              {"index", index_},
                              {"content_block", std::move(content)}});
+  }
+  void arguments(std::string& events, const CallPart& call) const {
+    delta(events, {{"type", "input_json_delta"}, {"partial_json", call.arguments}});
   }
   void delta(std::string& events, Json content) const {
     events += message_event(

@@ -81,7 +81,7 @@ void read_whole_mark(BodyFields& fields, const Conversation& out, CacheControls&
 }
 
 // Reads the fields of both routes. A last message of the assistant is continued. `each`: takes the
-// grammar of the answer; may be null.
+// grammar of the answer.
 absl::StatusOr<Conversation> read_conversation(BodyFields& fields, std::string_view body,
                                                std::string& model, ToolUse& use,
                                                PromptOptions& options, GenerateRequest* each) {
@@ -105,6 +105,10 @@ absl::StatusOr<Conversation> read_conversation(BodyFields& fields, std::string_v
   out.variables = variables.empty() ? "" : variables.dump();
   out.tools = std::move(tools.texts);
   use = std::move(tools.use);
+  if (out.messages.empty()) {  // all their blocks are of tools that Anthropic runs, and left out
+    fields.refuse("messages", "have nothing that this server shows to the model");
+    return fields.status();
+  }
   const ChatMessage& last = out.messages.back();
   out.continue_final = last.role == "assistant" && last.tool_calls.empty();
   options.add_generation_prompt = !out.continue_final;

@@ -9,7 +9,7 @@
 
 namespace tessera {
 
-// Prints one answer in a dialect of the API. Used on the connection's thread.
+// Prints one answer in a dialect of the API. Used by the answer's reader.
 class AnswerPrinter {
  public:
   virtual ~AnswerPrinter() = default;
@@ -19,7 +19,8 @@ class AnswerPrinter {
   virtual std::string error(const absl::Status& status) = 0;
 
   // Return: server-sent events. begin() comes first, with the prompt's usage; then parts, as they
-  // are generated; end() or failure() is the last.
+  // are generated; end() or failure() is the last. In a part, a first call without an id continues
+  // the call of an earlier part, and the text came after it; a call with an id begins after the text.
   virtual std::string begin(const Usage& usage) = 0;
   virtual std::string part(const ChoiceText& part, const Usage& usage) = 0;
   virtual std::string end(const Usage& usage) = 0;

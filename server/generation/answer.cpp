@@ -95,7 +95,7 @@ Answer::~Answer() {
 }
 
 absl::Status Answer::wait_or_submit(CompletionRequest request) {
-  if (!must_wait(service_, request.each)) {
+  if (!needs_preparing(service_, request.each)) {
     return submit(std::move(request));
   }
   TESSERA_ASSIGN_OR_RETURN(ByteBudget::Share room,
@@ -156,16 +156,16 @@ absl::Status Answer::submit_prompt(const CompletionRequest& request, Prompt prom
   kept_.push_back(std::move(accepted.kept));
   bytes_ += accepted.room.bytes();
   rooms_.push_back(std::move(accepted.room));
-  if (bytes_ > service_.max_answer_bytes()) {
-    return invalid_field("prompt",
-                         "the answers to all prompts may become too large together: "
-                         "ask for fewer prompts, tokens or log probabilities");
-  }
   if (request.each.echo && !echo_text) {
     echo = Detokenizer::text_of(service_.tokenizer(), accepted.prompt,
                                 {.keep_special = request.each.keep_special});
   }
   add_choices(request, std::move(accepted), echo, queues);
+  if (bytes_ > service_.max_answer_bytes()) {
+    return invalid_field("prompt",
+                         "the answers to all prompts may become too large together: "
+                         "ask for fewer prompts, tokens or log probabilities");
+  }
   return absl::OkStatus();
 }
 

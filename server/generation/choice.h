@@ -19,7 +19,7 @@
 namespace tessera {
 
 // One sequence of an answer. Converts the engine's events, token by token, to the data that JSON
-// shows. Used on the connection's thread.
+// shows. Used by the answer's reader.
 class Choice {
  public:
   struct Args {

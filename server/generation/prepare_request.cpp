@@ -28,7 +28,7 @@ absl::Status choose_model(const Service& service, std::string_view asked,
   return absl::OkStatus();
 }
 
-bool must_wait(Service& service, GenerateRequest& request) {
+bool needs_preparing(Service& service, GenerateRequest& request) {
   if (lacks_adapter(request)) {
     request.adapter = service.adapters()->find(request.adapter_name).value_or(nullptr);
   }

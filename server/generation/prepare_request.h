@@ -11,13 +11,13 @@ namespace tessera {
 // Errors: as check_model().
 absl::Status choose_model(const Service& service, std::string_view asked, GenerateRequest& request);
 
-// Takes the request's adapter from memory.
-// Returns: true if the request must wait for its adapter or for its grammar.
-bool must_wait(Service& service, GenerateRequest& request);
+// Takes the request's adapter if it is in memory.
+// Returns: true if prepare() must get the adapter, or the grammar, which may be there at once.
+bool needs_preparing(Service& service, GenerateRequest& request);
 
 // Gets the adapter of a request, then compiles its grammar. `done` is called once, now or later on
-// another thread, with a null grammar if the request has none; it must not block, nor be called
-// after the request was destroyed.
+// another thread, with a null grammar if the request has none; it must not block. The
+// request must live until then.
 // Errors: those of AdapterStore::get and Service::compile.
 void prepare(Service& service, GenerateRequest& request, GrammarStore::Done done);
 

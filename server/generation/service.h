@@ -29,7 +29,7 @@ class Metrics;
 // One sequence of an accepted request.
 struct Generation {
   RequestId id = 0;
-  TextStream text;                                     // used on the connection's thread
+  TextStream text;                                     // used by the answer's reader
   std::shared_ptr<std::atomic<bool>> stopped_by_text;  // see Service::stop
 };
 

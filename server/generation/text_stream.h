@@ -8,7 +8,7 @@
 
 namespace tessera {
 
-// Text of one generation, used on its connection's thread: token ids in, printable text out. Stop
+// Text of one generation, used by its answer's reader: token ids in, printable text out. Stop
 // strings are found across token borders. They are part of the text only if they are included. Text
 // that may become a stop string is held back until it cannot.
 class TextStream {

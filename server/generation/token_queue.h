@@ -21,7 +21,7 @@ constexpr std::size_t printed_token_bytes(std::size_t top) {
   return 32 + 128 * top;
 }
 
-// Queue of one sequence's events, from the engine thread to the connection's thread. Of a whole
+// Queue of one sequence's events, from the engine thread to the answer's reader. Of a whole
 // answer it holds all of them. Of a streamed one it holds as many as its room has bytes; then it
 // drops new tokens, and its sequence is cancelled.
 class TokenQueue final : public EventSink {

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -140,6 +141,11 @@ class ResponsesPrinter final : public AnswerPrinter {
 
   // Adds new text to the items, and its events to `events`.
   void add(const ChoiceText& part, std::string& events) {
+    std::span<const CallPart> calls = part.calls;
+    if (open_ && items_.back().is_call() && !calls.empty() && calls.front().id.empty()) {
+      write(events, calls.front().arguments, nullptr);
+      calls = calls.subspan(1);
+    }
     if (!part.reasoning.empty()) {
       open(events, Kind::thought, {});
       write(events, part.reasoning, nullptr);
@@ -150,7 +156,7 @@ class ResponsesPrinter final : public AnswerPrinter {
       items_.back().logprobs.insert(items_.back().logprobs.end(), logprobs.begin(), logprobs.end());
       write(events, part.text, &logprobs);
     }
-    for (const CallPart& call : part.calls) {
+    for (const CallPart& call : calls) {
       if (!call.id.empty()) {
         close(events, "completed");
         open(events, call.custom ? Kind::custom : Kind::call, call);

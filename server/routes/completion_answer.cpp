@@ -23,7 +23,7 @@ class CompletionAnswer final : public HttpAnswer {
                    bool stream)
       : answer_(std::move(answer)), printer_(std::move(printer)), stream_(stream) {}
 
-  // Submission after a grammar is compiled is work that grows with the request, too.
+  // Work that grows goes to the work pool: submission after a grammar is compiled, a whole answer.
   std::size_t start_bytes() const override {
     if (answer_->waiting_bytes() > 0) {
       return answer_->waiting_bytes();
@@ -31,7 +31,7 @@ class CompletionAnswer final : public HttpAnswer {
     return stream_ ? held_bytes() : printed_bytes();
   }
 
-  // So is the first piece, if it repeats the prompt, and a piece that repeats the stream's text.
+  // Also the first piece, if it repeats the prompt, and a piece that repeats the stream's text.
   std::size_t more_bytes() const override {
     if (answer_->waiting_bytes() > 0) {
       return answer_->waiting_bytes();

@@ -10,7 +10,7 @@
 namespace tessera {
 
 // Submits a completion or chat and returns its answer in a dialect, whole or as server-sent events.
-// Token ids come from the engine thread; text and JSON are produced on the connection's thread.
+// Token ids come from the engine thread; text and JSON are made by the connection.
 // Requires: `service` outlives the answer.
 // Errors: as Service::generate; no sequence keeps running then.
 absl::StatusOr<std::unique_ptr<HttpAnswer>> answer_completion(

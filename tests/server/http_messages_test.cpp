@@ -5,6 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "server/anthropic/messages_printer.h"
 #include "tests/server/http_fixture.h"
 
 namespace tessera {
@@ -78,6 +79,32 @@ TEST_F(HttpMessages, StreamTheSameInEvents) {
                                  "content_block_stop", "content_block_start", "content_block_delta",
                                  "content_block_stop", "message_delta", "message_stop"));
   EXPECT_THAT(last.body, HasSubstr(R"("delta":{"stop_reason":"tool_use","stop_sequence":null})"));
+}
+
+// A token may end a call's arguments and begin the text behind it.
+TEST(MessagesPrinter, EndsACallBeforeTheTextThatFollowsItInOnePart) {
+  const auto printer = make_messages_printer("m");
+  printer->begin({});
+  printer->part({.calls = {{.id = "c", .name = "f", .arguments = "{"}}}, {});
+  const std::string events = printer->part({.text = "bye", .calls = {{.arguments = "}"}}}, {});
+  const std::size_t arguments = events.find("input_json_delta");
+  ASSERT_NE(arguments, std::string::npos);
+  EXPECT_LT(arguments, events.find("content_block_stop"));
+  EXPECT_LT(events.find("content_block_stop"), events.find("bye"));
+  EXPECT_THAT(events, HasSubstr(R"("index":1,"delta":{"type":"text_delta","text":"bye")"));
+}
+
+TEST_F(HttpMessages, AreRefusedIfAllTheirBlocksAreLeftOut) {
+  start();
+  for (const char* block : {R"({"type":"mcp_tool_use"})", R"({"type":"redacted_thinking"})"}) {
+    for (const char* route : {"", "/count_tokens"}) {
+      const json body = post(
+          R"("max_tokens":9,"messages":[{"role":"user","content":[)" + std::string(block) + "]}]",
+          route);
+      EXPECT_EQ(last.status, 400) << block << route;
+      EXPECT_THAT(body.at("error").at("message"), HasSubstr("messages")) << block << route;
+    }
+  }
 }
 
 TEST_F(HttpMessages, SendPingsAfterTheFirstEventOfALongPrompt) {
