@@ -20,7 +20,8 @@ class AnswerPrinter {
 
   // Return: server-sent events. begin() comes first, with the prompt's usage; then parts, as they
   // are generated; end() or failure() is the last. In a part, a first call without an id continues
-  // the call of an earlier part, and the text came after it; a call with an id begins after the text.
+  // the call of an earlier part, and the text came after it. A call with an id begins after the
+  // text.
   virtual std::string begin(const Usage& usage) = 0;
   virtual std::string part(const ChoiceText& part, const Usage& usage) = 0;
   virtual std::string end(const Usage& usage) = 0;
