@@ -14,13 +14,13 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 // Returns: a policy field's JSON value, which is a number, a text or a boolean.
-KvFieldValue value_of(const nlohmann::json& json) {
-  if (json.is_boolean()) return json.get<bool>();
-  if (json.is_string()) return json.get<std::string>();
-  if (json.is_number_float()) return json.get<float>();
+KvFieldValue value_of(const nlohmann::json& value) {
+  if (value.is_boolean()) return value.get<bool>();
+  if (value.is_string()) return value.get<std::string>();
+  if (value.is_number_float()) return value.get<float>();
   // A number beyond int64_t is no value of any field, and is named as it stands there.
-  const bool fits = !json.is_number_unsigned() || std::in_range<int64_t>(json.get<uint64_t>());
-  return fits ? KvFieldValue(json.get<int64_t>()) : KvFieldValue(json.dump());
+  const bool fits = !value.is_number_unsigned() || std::in_range<int64_t>(value.get<uint64_t>());
+  return fits ? KvFieldValue(value.get<int64_t>()) : KvFieldValue(value.dump());
 }
 
 Json json_of(const KvFieldValue& value) {
