@@ -62,7 +62,6 @@ std::optional<std::chrono::seconds> CacheControls::read(const json& control,
   if (control.is_null()) {
     return std::nullopt;
   }
-  ++found_;
   if (json_part(control, "type") != "ephemeral") {
     fields_.refuse(place, "must be an object with the type ephemeral");
     return std::nullopt;
@@ -78,16 +77,6 @@ std::optional<std::chrono::seconds> CacheControls::read(const json& control,
 std::optional<std::chrono::seconds> CacheControls::read_in(const json& holder,
                                                            const std::string& place) {
   return read(json_part(holder, "cache_control"), place + ".cache_control");
-}
-
-std::vector<CacheMark> CacheControls::take() {
-  if (found_ > kMost) {
-    fields_.adopt(invalid_field(
-        "cache_control",
-        fmt::format("A maximum of {} blocks with cache_control may be provided. Found {}.", kMost,
-                    found_)));
-  }
-  return std::move(marks_);
 }
 
 std::vector<CacheMark> read_chat_marks(BodyFields& fields) {

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "server/json/body_fields.h"
@@ -17,8 +18,6 @@ namespace tessera {
 // Errors are in `fields`.
 class CacheControls {
  public:
-  static constexpr std::size_t kMost = 4;  // of a body, as in Anthropic's API
-
   // fields: of the body; outlives this.
   explicit CacheControls(BodyFields& fields) : fields_(fields) {}
 
@@ -31,14 +30,13 @@ class CacheControls {
   // Adds a mark that is not before those added earlier.
   void mark(const CacheMark& mark) { add_mark(marks_, mark); }
 
-  // Returns: the marks. Called once, at the end.
-  // Errors: more than kMost controls, in Anthropic's words.
-  std::vector<CacheMark> take();
+  // Returns: the marks. Called once, at the end. Anthropic's API allows four; here more do no harm,
+  // because add_mark() keeps the last of each time.
+  std::vector<CacheMark> take() { return std::move(marks_); }
 
  private:
   BodyFields& fields_;
   std::vector<CacheMark> marks_;
-  std::size_t found_ = 0;
 };
 
 // Returns: the marks of a chat in OpenAI's form: of tools, parts of contents, messages, and of the
