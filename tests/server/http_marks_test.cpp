@@ -130,8 +130,8 @@ std::string marked_parts(int32_t parts) {
   return text + "]}]";
 }
 
-// Agents send more than the four that Anthropic's API allows. A later mark keeps what an earlier one
-// keeps.
+// Agents send more than the four that Anthropic's API allows. A later mark keeps what the earlier
+// ones keep.
 TEST_F(HttpMarks, MayBeMoreThanFour) {
   for (const char* const route : {"/v1/messages", "/v1/chat/completions"}) {
     const auto answer = post(route, std::string(kMark) + "," + marked_parts(9));
