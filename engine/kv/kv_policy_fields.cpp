@@ -241,7 +241,7 @@ absl::StatusOr<KvPolicy> named_policy(const std::string& name) {
     return no_longer_served(name, *successor);
   }
   if (std::optional<KvPreset> preset = find_kv_preset(name)) {
-    return std::move(preset->policy);
+    return preset->policy;
   }
   return absl::InvalidArgumentError(absl::StrCat(
       "there is no KV preset or format '", name, "'; there are ",

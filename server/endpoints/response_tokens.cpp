@@ -8,6 +8,7 @@
 #include "server/endpoints/stored_responses.h"
 #include "server/generation/served_model.h"
 #include "server/generation/service.h"
+#include "server/request/request_bytes.h"
 #include "server/responses/response_store.h"
 #include "server/responses/responses_printer.h"
 #include "server/responses/responses_request.h"

@@ -15,6 +15,7 @@
 #include "server/generation/served_model.h"
 #include "server/generation/service.h"
 #include "server/request/model_sampling.h"
+#include "server/request/request_bytes.h"
 #include "server/request/request_limits.h"
 #include "server/responses/old_turns.h"
 #include "server/responses/response_store.h"

@@ -8,51 +8,18 @@
 #include "base/status_macros.h"
 #include "server/base/error.h"
 #include "server/generation/prepare_request.h"
+#include "server/request/request_bytes.h"
 #include "text/detokenizer.h"
 
 namespace tessera {
-namespace {
-
-std::size_t bytes_of(const Prompt& prompt) {
-  if (const auto* text = std::get_if<std::string>(&prompt)) {
-    return text->size();
-  }
-  if (const auto* ids = std::get_if<std::vector<int32_t>>(&prompt)) {
-    return ids->size() * sizeof(int32_t);
-  }
-  const Conversation& chat = std::get<Conversation>(prompt);
-  std::size_t bytes = chat.variables.size() + message_bytes(chat.messages);
-  for (const std::string& tool : chat.tools) {
-    bytes += tool.size();
-  }
-  return bytes;
-}
-
-std::size_t bytes_of(const Infill& infill) {
-  std::size_t bytes = infill.suffix.size() + infill.begin.size();
-  for (const InfillFile& file : infill.files) {
-    bytes += file.name.size() + file.text.size();
-  }
-  return bytes;
-}
-
-// At least 1.
-std::size_t bytes_of(const CompletionRequest& request) {
-  std::size_t bytes = 1;
-  for (const Prompt& prompt : request.prompts) {
-    bytes += bytes_of(prompt);
-  }
-  const std::optional<Infill>& infill = request.each.prompt_options.infill;
-  return bytes + (infill ? bytes_of(*infill) : 0);
-}
-
-}  // namespace
 
 // A request whose adapter is being read, or its grammar compiled. Outlives its answer, because
 // another thread may write the result then.
 struct Answer::Waiting {
   Waiting(CompletionRequest some_request, ByteBudget::Share some_room)
-      : request(std::move(some_request)), room(std::move(some_room)), bytes(bytes_of(request)) {}
+      : request(std::move(some_request)),
+        room(std::move(some_room)),
+        bytes(prompt_bytes(request)) {}
 
   void set(absl::StatusOr<GrammarStore::Grammar> result) {
     const std::lock_guard lock(mutex);
@@ -99,7 +66,7 @@ absl::Status Answer::wait_or_submit(CompletionRequest request) {
     return submit(std::move(request));
   }
   TESSERA_ASSIGN_OR_RETURN(ByteBudget::Share room,
-                           take_bytes(service_.budget(), bytes_of(request)));
+                           take_bytes(service_.budget(), prompt_bytes(request)));
   waiting_ = std::make_shared<Waiting>(std::move(request), std::move(room));
   prepare(service_, waiting_->request.each,
           [waiting = waiting_, waker = waker_](absl::StatusOr<GrammarStore::Grammar> grammar) {

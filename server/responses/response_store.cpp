@@ -3,19 +3,9 @@
 #include <algorithm>
 #include <utility>
 
-namespace tessera {
+#include "server/request/request_bytes.h"
 
-std::size_t message_bytes(const std::vector<ChatMessage>& messages) {
-  std::size_t bytes = messages.size() * sizeof(ChatMessage);
-  for (const ChatMessage& message : messages) {
-    bytes += message.content.size() + message.reasoning.size() + message.name.size() +
-             message.role.size() + message.tool_call_id.size();
-    for (const ToolCall& call : message.tool_calls) {
-      bytes += sizeof(ToolCall) + call.id.size() + call.name.size() + call.arguments.size();
-    }
-  }
-  return bytes;
-}
+namespace tessera {
 
 std::size_t StoredResponse::bytes() const {
   return message_bytes(messages) + body.size();

@@ -20,9 +20,6 @@ struct StoredResponse {
   std::size_t bytes() const;
 };
 
-// Returns: about how many bytes of memory these messages take.
-std::size_t message_bytes(const std::vector<ChatMessage>& messages);
-
 // Responses of all clients, within a number of bytes. Each belongs to an owner, who alone sees it.
 // When bytes are short, the owner with the most bytes loses the one that was used least recently.
 // Thread-safe.
