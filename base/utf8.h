@@ -25,6 +25,11 @@ std::string repair_utf8(std::string_view text);
 
 bool is_valid_utf8(std::string_view text);
 
+// Returns: true for a byte that cannot begin a character of valid UTF-8.
+constexpr bool continues_utf8(char byte) {
+  return (static_cast<unsigned char>(byte) & 0xC0U) == 0x80U;
+}
+
 void append_utf8(std::string& text, char32_t character);
 
 // Returns: true for white space of Unicode (property White_Space).

@@ -20,8 +20,8 @@ struct SchedulerLimits {
 };
 
 // Decides which sequences run in a step and how many tokens each computes: continuous batching with
-// chunked prefill. A pure function of its arguments: no clock, no device. All that it keeps between
-// calls is memory.
+// chunked prefill. A plan is a pure function of the arguments: no clock, no device. Between calls
+// the scheduler keeps memory to work in, and its last plan, on which no later plan depends.
 //
 // A step is filled in this order:
 //   1. Decodes: every running sequence with one pending token. So prefills never delay decodes.
@@ -34,7 +34,6 @@ struct SchedulerLimits {
 //      ends admission, so no sequence overtakes it. A sequence whose next prefix block another one
 //      is computing waits for that one and delays no other. A sequence also waits, and delays no
 //      other, if all free slots are held for other tenants (Turn::slots_held).
-//
 //   4. Drafted tokens of decodes, while the step has at most `max_drafting_tokens`: there, further
 //      rows cost little, because a step reads all weights anyway. A full batch drafts nothing.
 //

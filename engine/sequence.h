@@ -38,8 +38,8 @@ namespace tessera {
 //   4. The model computes *pending* tokens, which are known but not stored yet: first chunks of the
 //      prompt, later the token chosen last. StepBuilder marks them as stored.
 //   5. Behind the last pending token StepSampler chooses the next one: append().
-//   6. publish() sends new tokens to the client. After a stop id, the last token or a cancellation
-//      it sends the end too, and the sequence is gone.
+//   6. publish() sends new tokens to the client. After a stop id, the last token, a cancellation
+//      or a failure it sends the end too, and the sequence is gone.
 class Sequence {
  public:
   using Time = std::chrono::steady_clock::time_point;

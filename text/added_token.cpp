@@ -15,7 +15,7 @@ constexpr size_t kMaxContentBytes = 512;
 // Returns: the begin of the character that ends at `end`.
 size_t character_begin(std::string_view text, size_t end) {
   size_t begin = end - 1;
-  while (begin > 0 && (static_cast<unsigned char>(text[begin]) & 0xC0U) == 0x80U) --begin;
+  while (begin > 0 && continues_utf8(text[begin])) --begin;
   return begin;
 }
 

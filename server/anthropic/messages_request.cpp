@@ -22,29 +22,25 @@ using Ordered = nlohmann::ordered_json;
 
 constexpr std::string_view kOrdered[] = {"tools", "output_config", "output_format"};
 
-// Reads a schema of the answer, which has this name in the body. `each`: takes its grammar; may be
-// null.
+// Reads a schema of the answer, which has this name in the body, as the grammar of `each`.
 void read_schema(BodyFields& fields, const json& format, const Ordered& ordered,
-                 const std::string& name, GenerateRequest* each) {
+                 const std::string& name, GenerateRequest& each) {
   if (!format.is_object() || format.value("type", json()) != "json_schema" ||
       !format.contains("schema")) {
     return fields.refuse(name, "must be an object with the type json_schema and a schema");
-  }
-  if (each == nullptr) {
-    return;
   }
   const std::string field = name + ".schema";
   absl::StatusOr<GrammarSpec> spec = schema_spec(ordered.at("schema"), field);
   if (!spec.ok()) {
     return fields.refuse(field, std::string(spec.status().message()));
   }
-  each->grammar = *std::move(spec);
-  each->grammar->text_alone = true;
+  each.grammar = *std::move(spec);
+  each.grammar->text_alone = true;
 }
 
 // Reads output_config: a schema of the answer, and how much the model thinks. A schema may stand in
 // output_format too, as in older clients.
-void read_output(BodyFields& fields, const Ordered& ordered, GenerateRequest* each,
+void read_output(BodyFields& fields, const Ordered& ordered, GenerateRequest& each,
                  Ordered& variables) {
   if (const json* format = fields.find("output_format"); format != nullptr) {
     read_schema(fields, *format, ordered.at("output_format"), "output_format", each);
@@ -84,7 +80,7 @@ void read_whole_mark(BodyFields& fields, const Conversation& out, CacheControls&
 // grammar of the answer.
 absl::StatusOr<Conversation> read_conversation(BodyFields& fields, std::string_view body,
                                                std::string& model, ToolUse& use,
-                                               PromptOptions& options, GenerateRequest* each) {
+                                               PromptOptions& options, GenerateRequest& each) {
   Ordered ordered = Ordered::object();
   if (std::ranges::any_of(kOrdered,
                           [&](std::string_view name) { return fields.find(name) != nullptr; })) {
@@ -159,7 +155,7 @@ absl::StatusOr<CompletionRequest> parse_messages_request(std::string_view body) 
   pass_over(fields);
   TESSERA_ASSIGN_OR_RETURN(Conversation conversation,
                            read_conversation(fields, body, request.model, request.tools,
-                                             request.each.prompt_options, &request.each));
+                                             request.each.prompt_options, request.each));
   fields.refuse_unknown();
   TESSERA_RETURN_IF_ERROR(fields.status());
   request.warnings = fields.warnings();
@@ -173,9 +169,8 @@ absl::StatusOr<TokenizeRequest> parse_count_tokens_request(std::string_view body
   BodyFields fields(object);
   pass_over(fields);
   GenerateRequest each;
-  TESSERA_ASSIGN_OR_RETURN(
-      request.prompt,
-      read_conversation(fields, body, request.model, request.tools, request.options, &each));
+  TESSERA_ASSIGN_OR_RETURN(request.prompt, read_conversation(fields, body, request.model,
+                                                             request.tools, request.options, each));
   request.grammar = std::move(each.grammar);
   request.options.marks.clear();  // nothing is kept
   fields.refuse_unknown();

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/utf8.h"
 #include "server/generation/finish_status.h"
 #include "text/detokenizer.h"
 
@@ -15,7 +16,7 @@ namespace {
 
 // Returns: whether the bytes begin inside a character, which a token before them began.
 bool continues_character(std::string_view bytes) {
-  return !bytes.empty() && (static_cast<unsigned char>(bytes.front()) & 0xc0) == 0x80;
+  return !bytes.empty() && continues_utf8(bytes.front());
 }
 
 }  // namespace

@@ -54,7 +54,7 @@ class Choice {
   static constexpr std::size_t kAllTokens = std::numeric_limits<std::size_t>::max();
 
   // Processes the events since the last call, with `max_tokens` tokens at most. Calls `print` after
-  // each token that produced text, and at the end.
+  // each token that produced text, and at the end of the text; not at a failure.
   // Returns: true if tokens are left.
   template <typename Print>
   bool advance(Print&& print, std::size_t max_tokens = kAllTokens) {

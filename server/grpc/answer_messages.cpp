@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/utf8.h"
 #include "server/grpc/kv_options.h"
 #include "text/tokenizer.h"
 
@@ -21,7 +22,7 @@ constexpr std::size_t kMessageTokens = 256;
 // Removes them.
 std::string_view take_text(std::string_view& text) {
   std::size_t end = std::min(text.size(), kMessageBytes);
-  while (end < text.size() && (static_cast<unsigned char>(text[end]) & 0xC0U) == 0x80U) {
+  while (end < text.size() && continues_utf8(text[end])) {
     --end;
   }
   const std::string_view taken = text.substr(0, end);

@@ -143,8 +143,7 @@ std::vector<size_t> character_starts(std::string_view text) {
 }
 
 int64_t count_characters(std::string_view text) {
-  return std::count_if(text.begin(), text.end(),
-                       [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; });
+  return std::count_if(text.begin(), text.end(), [](char c) { return !continues_utf8(c); });
 }
 
 absl::StatusOr<Value> binary(std::string_view name, const Value& left, const Value& right,

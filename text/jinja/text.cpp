@@ -20,7 +20,7 @@ bool strips(std::string_view character, std::string_view characters) {
 
 size_t last_character(std::string_view text, size_t begin, size_t end) {
   size_t at = end - 1;
-  while (at > begin && (static_cast<unsigned char>(text[at]) & 0xC0U) == 0x80U) --at;
+  while (at > begin && continues_utf8(text[at])) --at;
   return at;
 }
 
